@@ -15,6 +15,7 @@ from agent.commands.pod import of_caller
 from agent.decide.folding import failures, fold, shown
 from agent.decide.subset import pods_text, ranges
 from agent.errors import READER_GONE, DirectoryUnusable
+from agent.lifecycle.waits import REPORT_SECONDS
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 
 DESCRIPTION = """\
@@ -30,7 +31,7 @@ examples:
 """
 MOST_KEPT, MOST_KEPT_OF_ALL = 4 * 1024 * 1024, 32 * 1024 * 1024
 """How many bytes of output are kept: of one pod, and of all together, who share them equally."""
-FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
+FIRST_WORD_SECONDS = 10.0
 
 
 def add_options(parser: Parser) -> None:
@@ -111,7 +112,7 @@ class FoldedOutput(Sink):
         if now >= self._speak_at:
             pods = f"{len(self._open)} of {len(self._run.outputs)} pods: {ranges(self._open)}"
             say(f"{self._run.id} waits for {pods} (for {now - self._began:.0f} s)")
-            self._speak_at = now + NEXT_WORD_SECONDS
+            self._speak_at = now + REPORT_SECONDS
         return self._speak_at - now
 
     def show(self, ended: RunEnd, *, as_json: bool) -> None:

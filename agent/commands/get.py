@@ -19,6 +19,7 @@ from agent.commands.options import add_which_run, working_directory
 from agent.decide.words import count_text, listed
 from agent.environment import find_plan
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
+from agent.machine.api import SERVER_SECONDS
 from agent.output import STDOUT, Sink, say, write_all
 from agent.paths import RunDir
 
@@ -33,8 +34,6 @@ To have it on your machine:
 """
 MOST_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
-STORED_SECONDS = 10.0
-"""How long the results directory may be silent: a server that is gone never answers."""
 
 
 class Open(Protocol):
@@ -162,13 +161,13 @@ def _stored(path: str) -> Iterator[bytes]:
     chunks: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4)
     threading.Thread(target=_read_stored, args=(path, chunks.put), daemon=True).start()
     try:
-        while (chunk := chunks.get(timeout=STORED_SECONDS)) is not None:
+        while (chunk := chunks.get(timeout=SERVER_SECONDS)) is not None:
             if isinstance(chunk, OSError):
                 say(f"{chunk.filename or path} cannot be read: {chunk.strerror}")
                 return
             yield chunk
     except queue.Empty:
-        say(f"{path} cannot be read: it has not answered for {STORED_SECONDS:g} s")
+        say(f"{path} cannot be read: it has not answered for {SERVER_SECONDS:g} s")
 
 
 def _read_stored(path: str, give: Callable[[bytes | OSError | None], None]) -> None:

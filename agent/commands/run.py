@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +19,6 @@ from agent.decide.ending import from_error, termination_message
 from agent.environment import job_from_environment, look, serve
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.machine.files import overwrite
-from agent.machine.loop import Loop
 from agent.paths import TERMINATION_LOG, RunDir
 from agent.settings import NOT_A_POD, read_setting
 
@@ -100,21 +100,9 @@ def _hear_signals() -> None:
 
 def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
     """What `find` returns, asked again for so long while that is None."""
-
-    loop = Loop()
     until = time.monotonic() + seconds
-    found: Found | None = None
-
-    def look() -> None:
-        nonlocal found
-        found = find()
-        if found is not None or time.monotonic() > until:
-            loop.stop()
-        else:
-            loop.later(0.05, look)
-
-    loop.post(look)
-    loop.run()
+    while (found := find()) is None and time.monotonic() < until:
+        threading.Event().wait(0.05)
     return found
 
 

@@ -16,7 +16,6 @@ from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
 from agent.environment import find_plan, load
 from agent.errors import Exit
-from agent.machine.loop import Loop
 from agent.paths import RunDir
 
 DESCRIPTION = (
@@ -61,19 +60,15 @@ def _shown(directory: RunDir, *, as_json: bool, indent: int | None, columns: int
 
 
 def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
-    loop = Loop()
     terminal = sys.stdout.isatty()
-
-    def show() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it ends what is shown, and never amid that
+    over = False
+    while not over:
         size = shutil.get_terminal_size() if terminal else os.terminal_size((0, 0))
         text = _shown(directory, as_json=as_json, indent=None, columns=size.columns, lines=size.lines)
         sys.stdout.write(CLEAR + _fitted(text, size) if terminal else text)
         sys.stdout.flush()
-        loop.later(every, show)
-
-    loop.on_signal(signal.SIGINT, lambda number: loop.stop())
-    loop.post(show)
-    loop.run()
+        over = signal.sigtimedwait({signal.SIGINT}, every) is not None
     if terminal:
         sys.stdout.write("\n")
     return 0

@@ -7,6 +7,7 @@ pod starts anything before all have confirmed it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from agent.decide.facts import Facts
 from agent.decide.messages import Cluster, SendPlan
@@ -31,25 +32,21 @@ TOLD_MISSING = 64
 """How many missing pods the workers are told of: with 512 of 1,024 missing, all of them would be 17 MB each time."""
 
 
+@dataclass
 class Forming:
     """From the first look-up to a plan that every pod has confirmed; then `formed()` is called once.
 
     Raises PeersMissing or IdentityRefused into the loop when the deadline passes first.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        roster: Roster,
-        gather_facts: Callable[[Callable[[Facts], None]], None],
-        formed: Callable[[], None],
-    ) -> None:
-        self._pod = pod
-        self._machine = pod.machine
-        self._settings = pod.settings
-        self._roster = roster
-        self._gather_facts = gather_facts
-        self._formed = formed
+    _pod: Pod
+    _roster: Roster
+    _gather_facts: Callable[[Callable[[Facts], None]], None]
+    _formed: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._machine = self._pod.machine
+        self._settings = self._pod.settings
         self._unconfirmed: set[int] = set()
         """Workers that were sent the plan and have not said that they have it."""
         self._kept = 0

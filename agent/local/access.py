@@ -18,7 +18,7 @@ from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
 from agent.machine.stream import MOST_BYTES
 
 ANSWER_SECONDS = 60.0
-"""How long a supervisor may take for what it can answer at once."""
+"""How long a supervisor may take for what it can answer at once, and a copy may neither send, take nor end."""
 _WAITS = {"start", "terminate", "wait"}
 """Requests that are answered when something has come about."""
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, suppress
 from typing import IO, NamedTuple
 
 from agent.errors import DirectoryUnusable, SystemFault, UsageError
+from agent.local.access import ANSWER_SECONDS
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
 
@@ -24,8 +25,6 @@ rm -rf "$aside"
 exit $code
 """
 """Takes what comes into the directory $1, less $3 parts of each path, or gives what is called $2 the new name $1."""
-SILENT_SECONDS = 60.0
-"""How long a command may neither send, take nor end: a file system that is gone never answers."""
 _CHANGED = 1
 """How tar ends when a file changed while it was read, which it says: cp copies such a file, too."""
 
@@ -121,11 +120,11 @@ def _start(cluster: LocalCluster, command: Command, streams: tuple[int, int], st
         stack.callback(_kill, process)
     else:
         conversation = stack.enter_context(closing(cluster.exec_with(pod, argv, (*streams, 2))))
-        conversation.socket.settimeout(SILENT_SECONDS)
+        conversation.socket.settimeout(ANSWER_SECONDS)
 
     def ended() -> int:
         try:
-            return process.wait(SILENT_SECONDS) if pod is None else int(conversation.expect()["code"])
+            return process.wait(ANSWER_SECONDS) if pod is None else int(conversation.expect()["code"])
         except (TimeoutError, subprocess.TimeoutExpired) as error:
             raise _silent(argv[0], pod) from error
 
@@ -142,17 +141,17 @@ def _pass_on(out: IO[bytes], into: IO[bytes], sender: int | None, receiver: int 
     """Until the end of `out`. Raises SystemFault for the one who lets the other wait, BrokenPipeError."""
     os.set_blocking(into.fileno(), False)
     while True:
-        if not select.select([out], [], [], SILENT_SECONDS)[0]:
+        if not select.select([out], [], [], ANSWER_SECONDS)[0]:
             raise _silent("tar", sender)
         data = memoryview(os.read(out.fileno(), 1 << 16))
         if not data:
             return
         while data:
-            if not select.select([], [into], [], SILENT_SECONDS)[1]:
+            if not select.select([], [into], [], ANSWER_SECONDS)[1]:
                 raise _silent("tar", receiver)
             data = data[os.write(into.fileno(), data) :]
 
 
 def _silent(program: str, pod: int | None) -> SystemFault:
-    what = f"{program} {_where(pod)} has not answered for {SILENT_SECONDS:g} s"
+    what = f"{program} {_where(pod)} has not answered for {ANSWER_SECONDS:g} s"
     return SystemFault(what, "does its file system still answer?")

@@ -16,6 +16,8 @@ BRIDGE_ADDRESS = "198.18.0.1"
 PREFIX_LENGTH = 15
 MAX_PODS = 1000
 """A Linux bridge has 1,023 ports."""
+MOST_TIME = 1e6
+"""Seconds that anything may be told to wait."""
 NAMESPACE = "default"
 METADATA_NAME = "metadata.google.internal"
 METADATA_MODES = ("ok", "404", "503", "html", "stall", "no-header")
@@ -234,7 +236,7 @@ def _index_problems(spec: ClusterSpec) -> list[str]:
     found += [
         f"seconds: 0 or more, not {seconds:g}"
         for seconds in (*spec.late.values(), *spec.late_names.values(), spec.slow_bashrc)
-        if not 0 <= seconds < 1e6
+        if not 0 <= seconds < MOST_TIME
     ]
     return found
 

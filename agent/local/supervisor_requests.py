@@ -18,13 +18,13 @@ from agent.local.command_inside import Given, start_command
 from agent.local.namespaced_process import Program, further_process, read_files
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
+from agent.local.spec import MOST_TIME
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import open_within, parent_outside, pid_outside
 from agent.local.waiting import Condition
 from agent.machine.loop import READ
 
 _FILE_LIMIT = 64 << 20
-_MOST_SECONDS = 1e6
 
 
 class Command(NamedTuple):
@@ -261,6 +261,6 @@ def _has_file(pod: LocalPod, path: str) -> bool:
 
 def _seconds(value: float) -> float:
     """Raises UsageError for what no clock takes."""
-    if not 0 <= value < _MOST_SECONDS:
-        raise UsageError(f"seconds: 0 to {_MOST_SECONDS:,.0f}, not {value:g}")
+    if not 0 <= value < MOST_TIME:
+        raise UsageError(f"seconds: 0 to {MOST_TIME:,.0f}, not {value:g}")
     return value

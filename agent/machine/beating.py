@@ -12,9 +12,8 @@ from typing import NamedTuple
 from agent.errors import DirectoryUnusable, SystemFault
 from agent.machine import files
 from agent.machine.api import SERVER_SECONDS
-from agent.machine.helper_process import helper_environment
+from agent.machine.helper_process import start_helper
 from agent.machine.shared_files import PROGRAM
-from agent.paths import own_program
 
 
 class BeatPlan(NamedTuple):
@@ -124,15 +123,14 @@ def _spawn(plan: BeatPlan, nonce: str, fd: int) -> None:
     made = nonce if plan.leads else ""
     words = (f"pod.{plan.pod}.{nonce}.", made, plan.seconds, plan.lease, plan.owner, fd)
     groups = os.getgroups()
-    process = subprocess.Popen(
-        own_program(PROGRAM, plan.directory, "beat", plan.job, *map(str, words)),
-        bufsize=0,
+    process = start_helper(
+        PROGRAM,
+        plan.directory,
+        "beat",
+        plan.job,
+        *map(str, words),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=helper_environment(),
-        cwd="/",
-        start_new_session=True,
         pass_fds=[fd],
         extra_groups=[group for group in groups if group != plan.left_group] if plan.left_group in groups else None,
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.machine.loop import AGAIN_SECONDS, Loop
-from agent.machine.stream import MOST_BYTES, LineStream
+from agent.machine.stream import LineStream
 from agent.paths import own_program
 
 KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
@@ -23,6 +23,23 @@ KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 def helper_environment() -> dict[str, str]:
     """That of processes that touch such directories: all other variables stay away, the mark A4_RUN among them."""
     return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+
+
+def start_helper(
+    program: str, *arguments: str, stdin: int = subprocess.PIPE, stderr: int = subprocess.DEVNULL, **options: Any
+) -> subprocess.Popen[bytes]:
+    """A program of entrypoints/ in a session of its own, with pipes to it. Raises OSError."""
+    return subprocess.Popen(
+        own_program(program, *arguments),
+        bufsize=0,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=helper_environment(),
+        cwd="/",
+        start_new_session=True,
+        **options,
+    )
 
 
 class HelperProcess:
@@ -38,25 +55,14 @@ class HelperProcess:
         arguments: Sequence[str],
         heard: Callable[[Any], None],
         ended: Callable[[Any, int], None],
-        *,
-        most_line: int = MOST_BYTES,
     ) -> None:
         """Raises OSError."""
-        self._process = subprocess.Popen(
-            own_program(program, *arguments),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=helper_environment(),
-            cwd="/",
-            start_new_session=True,
-        )
+        self._process = start_helper(program, *arguments)
         assert self._process.stdin is not None and self._process.stdout is not None
         self.pid = self._process.pid
         self._loop = loop
         self._ended = ended
-        self._stream = LineStream(loop, self._process.stdout, self._process.stdin, most_line=most_line)
+        self._stream = LineStream(loop, self._process.stdout, self._process.stdin)
         self._stream.receive(lambda line: heard(json.loads(line)), lambda reason: self._await_end())
 
     def send(self, *words: Any) -> None:

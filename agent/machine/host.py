@@ -31,7 +31,7 @@ from agent.machine.fifo import open_fifos
 from agent.machine.keeper import start_keeper
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
-from agent.machine.run_processes import sweep
+from agent.machine.run_processes import RunSweep
 from agent.machine.spool import FileSpool, Room, read_spool
 from agent.machine.telling import tell
 from agent.machine.unix_socket import open_door
@@ -192,7 +192,7 @@ class Host:
         tell(self.loop, marks, number, variable, seconds, over)
 
     def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
-        sweep(self.loop, marks, seconds, done)
+        RunSweep(self.loop, marks, seconds, done)
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
         def and_then() -> Action:

@@ -163,23 +163,12 @@ def find_aside(loop: Loop, find: Callable[[], Marked], judge: Callable[[Marked],
         judge(unknown)
 
 
-def sweep(
-    loop: Loop,
-    marks: RunMarks,
-    kill_seconds: float,
-    done: Callable[[int, Sequence[int]], None],
-    term_seconds: float = TERM_SECONDS,
-    now: Callable[[], float] = time.monotonic,
-) -> None:
-    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or `kill_seconds` are over since then.
+class RunSweep:
+    """Ends what a run left behind: SIGTERM, then SIGKILL, until nothing is left or `kill_seconds` are over since then.
 
-    `done` gets how many processes it were, and those that are left all the same. The run's cgroup is removed.
+    `done` gets how many processes it were, and those that are left all the same. The run's cgroup is removed. While
+    known processes are left, nothing is read from any process; then environments are, in a thread.
     """
-    loop.post(_Sweep(loop, marks, kill_seconds, done, term_seconds, now).look)
-
-
-class _Sweep:
-    """While known processes are left, nothing is read from any process; then environments are, in a thread."""
 
     def __init__(
         self,
@@ -187,8 +176,8 @@ class _Sweep:
         marks: RunMarks,
         kill_seconds: float,
         done: Callable[[int, Sequence[int]], None],
-        term_seconds: float,
-        now: Callable[[], float],
+        term_seconds: float = TERM_SECONDS,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop
         self._marks = marks
@@ -204,8 +193,9 @@ class _Sweep:
         self._hanging: set[int] = set()
         self._kernel_knows = bool(marks.group or marks.cgroup)
         """What is in the middle of an exec, and shows no environment, was known before."""
+        loop.post(self._look)
 
-    def look(self) -> None:
+    def _look(self) -> None:
         pids = known(self._marks)
         if pids:
             self._end(pids)
@@ -216,9 +206,9 @@ class _Sweep:
         if seen.pids:
             self._end(seen.pids)
         elif seen.unsure and not self._kernel_knows and self._now() < self._started + UNSURE_SECONDS:
-            self._loop.later(LOOK_AGAIN_SECONDS, self.look)
+            self._loop.later(LOOK_AGAIN_SECONDS, self._look)
         elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._now() < self._give_up_at:
-            self._loop.later(LOOK_AGAIN_SECONDS, self.look)  # the last one is about to leave it
+            self._loop.later(LOOK_AGAIN_SECONDS, self._look)  # the last one is about to leave it
         else:
             self._done(len(self._told), ())
 
@@ -238,4 +228,4 @@ class _Sweep:
             if self._kills or pid not in self._told:
                 send_signal(pid, signal.SIGKILL if pid in self._told else signal.SIGTERM)
         self._told |= pids
-        self._loop.later(LOOK_AGAIN_SECONDS, self.look)
+        self._loop.later(LOOK_AGAIN_SECONDS, self._look)

@@ -6,18 +6,23 @@ process that hangs is given up after its time and another one is started for the
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from math import inf
+from typing import Any, NamedTuple, TypeVar
 
 from agent.machine.api import SERVER_SECONDS
-from agent.machine.helper_process import HelperProcess
-from agent.machine.loop import Loop, LoopTimer
-from agent.machine.stream import NO_LIMIT
+from agent.machine.helper_process import start_helper
 
 PROGRAM = "share-files.py"
+Result = TypeVar("Result")
 
 
 class SharedAnswer(NamedTuple):
@@ -27,123 +32,100 @@ class SharedAnswer(NamedTuple):
     why: str = ""
 
 
-Done = Callable[[SharedAnswer], None]
+class SharedCommand(NamedTuple):
+    """A command, as share-files.py takes it, to which an answer counts only until a time of the monotonic clock."""
+
+    words: tuple[Any, ...]
+    by: float = inf
 
 
-class SharedFiles(Protocol):
-    """Commands are done in order; `done` is called later, never from inside the call.
-
-    until: a time of the monotonic clock after which nothing must be shown to others any more.
-    """
-
-    def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
-        """The names in a folder, "names"; contents of those with such beginnings but not `known`, "texts"; and of those
-        that have none why, "problems". A folder that is not there has no names."""
-
-    def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        """Write a whole file; the value is the text that is there then, of whoever wrote last."""
-
-    def link(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        """Write a file if there is none; the value is the text of the one that is there then."""
-
-    def move(self, folder: str, old: str, new: str, until: float, done: Done) -> None:
-        """Rename a file."""
-
-    def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
-        """Take files, links and empty folders away; missing ones are ignored."""
-
-    def try_(self, done: Done) -> None:
-        """Write, link and remove a file; the value is whether there are hard links."""
+Steps = Generator[SharedCommand | float, SharedAnswer, Result]
+"""What is done in the directory one thing after the other: commands, whose answers it gets, and seconds to wait."""
 
 
-class Clock(Protocol):
-    """Time as the drivers of waits and claims need it: that of a machine, of a loop, or simulated."""
-
-    def now(self) -> float: ...
-
-    def later(self, seconds: float, action: Callable[[], None]) -> Any: ...
+def look(folder: str, beginnings: Iterable[str] = (), known: Iterable[str] = (), by: float = inf) -> SharedCommand:
+    """The names in a folder, "names"; contents of those with such beginnings but not `known`, "texts"; and of those
+    that have none why, "problems". A folder that is not there has no names."""
+    return SharedCommand(("look", folder, list(beginnings), list(known)), by)
 
 
-class ProcessFiles:
-    """Implements SharedFiles. The process is started by the first command."""
+def carry_out(
+    steps: Steps[Result], ask: Callable[[SharedCommand], SharedAnswer], wait: Callable[[float], object] = time.sleep
+) -> Result:
+    """Do them all; returns what they return."""
+    answer = SharedAnswer()
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, SharedCommand):
+                answer = ask(step)
+            else:
+                wait(step)
+            step = steps.send(answer)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
-    def __init__(self, loop: Loop, directory: str, answer_seconds: float = SERVER_SECONDS) -> None:
-        self._loop = loop
+
+class SharedFiles:
+    """Asks the process, for several threads one after the other. It is started by the first command."""
+
+    def __init__(self, directory: str, answer_seconds: float = SERVER_SECONDS) -> None:
         self._directory = directory
         self.answer_seconds = answer_seconds
         """How long one command may take."""
-        self._asked: deque[Done] = deque()
-        """Who waits for an answer, in the order of the commands."""
-        self._process: HelperProcess | None = None
-        self._timer: LoopTimer | None = None
+        self._asking = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def survey(self, done: Done) -> None:
-        """The mount on which the directory lies: "point", "kind" and "source"."""
-        self._ask(done, "survey")
-
-    def try_(self, done: Done) -> None:
-        self._ask(done, "try")
-
-    def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
-        self._ask(done, "look", folder, list(beginnings), list(known))
-
-    def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        self._ask(done, "put", folder, name, text, until)
-
-    def link(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        self._ask(done, "link", folder, name, text, until)
-
-    def move(self, folder: str, old: str, new: str, until: float, done: Done) -> None:
-        self._ask(done, "move", folder, old, new, until)
-
-    def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
-        self._ask(done, "remove", folder, *names)
+    def ask(self, asked: SharedCommand) -> SharedAnswer:
+        # Another thread is answered, or gives up, within its time.
+        if not self._asking.acquire(timeout=max(0.0, min(asked.by - time.monotonic(), 2 * self.answer_seconds))):
+            return SharedAnswer(why="no answer in time")
+        try:
+            return self._ask(asked)
+        finally:
+            self._asking.release()
 
     def close(self) -> None:
-        """Give up what is under way, and the process. Nobody is told anything any more."""
-        self._end()
-
-    def _ask(self, done: Done, *words: Any) -> None:
-        self._asked.append(done)
-        try:
-            process = self._process = self._process or HelperProcess(
-                self._loop, PROGRAM, [self._directory], self._heard, self._ended, most_line=NO_LIMIT
-            )
-        except OSError as error:
-            self._give_up(f"{sys.executable} cannot be started: {error.strerror}")
-            return
-        process.send(*words)
-        if len(self._asked) == 1:
-            self._expect()
-
-    def _ended(self, process: HelperProcess, status: int) -> None:
-        if process is self._process:
-            self._give_up("the process that does it was killed")
-
-    def _expect(self) -> None:
-        """Wait for the next answer, if one is due, and no longer for the one before it."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._asked:
-            silence = f"no answer for {self.answer_seconds:g} s"
-            self._timer = self._loop.later(self.answer_seconds, lambda: self._give_up(silence))
-
-    def _heard(self, told: Mapping[str, Any]) -> None:
-        if not self._asked:
-            return
-        done = self._asked.popleft()
-        self._expect()
-        done(SharedAnswer(told.get("value"), told.get("why", "")))
-
-    def _give_up(self, why: str) -> None:
-        for done in self._end():
-            self._loop.post(partial(done, SharedAnswer(why=why)))
-
-    def _end(self) -> Sequence[Done]:
-        """End the process; returns who has had no answer from it."""
-        failed, self._asked = self._asked, deque()
-        self._expect()
+        """End the process."""
         process, self._process = self._process, None
-        if process is not None:
-            process.close(kill=True)
-        return failed
+        if process is None:
+            return
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)  # one that hangs in the kernel does not even take SIGKILL
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+
+    def _ask(self, asked: SharedCommand) -> SharedAnswer:
+        try:
+            process = self._process = self._process or start_helper(PROGRAM, self._directory)
+        except OSError as error:
+            return SharedAnswer(why=f"{sys.executable} cannot be started: {error.strerror}")
+        assert process.stdin is not None and process.stdout is not None
+        told = None
+        try:
+            process.stdin.write(json.dumps(asked.words).encode() + b"\n")
+            told = json.loads(self._line(process.stdout.fileno(), asked.by))
+        except TimeoutError:
+            return SharedAnswer(why=f"no answer for {self.answer_seconds:g} s")
+        except (OSError, EOFError):
+            return SharedAnswer(why="the process that does it was killed")
+        finally:
+            if told is None:
+                self.close()  # also when a signal has come: what it still says would answer the next command
+        return SharedAnswer(told.get("value"), told.get("why", ""))
+
+    def _line(self, fd: int, by: float) -> bytes:
+        """Raises TimeoutError, EOFError."""
+        until, line = min(by, time.monotonic() + self.answer_seconds), b""
+        while not line.endswith(b"\n"):
+            if not select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise TimeoutError
+            data = os.read(fd, 65536)
+            if not data:
+                raise EOFError
+            line += data
+        return line

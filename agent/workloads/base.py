@@ -47,6 +47,16 @@ class Measurements(NamedTuple):
     """How the speed was judged: `status`, `reason` and what was compared; None: it was not."""
 
 
+class RunFile:
+    """A path in the directory of a run, the same on all its pods."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, context: RunContext, kind: object) -> str:
+        return f"{context.run_dir}/{self._name}"
+
+
 @dataclass(frozen=True)
 class RunContext:
     """Everything on which a launch may depend, as it is on this pod."""
@@ -94,6 +104,29 @@ class RunContext:
     ras_port: int = 0
     """Where NCCL's RAS of this run listens on this pod; 0: it is not told."""
 
+    record = RunFile("record.jsonl")
+    """File of the rank programs' record, on the lead."""
+    notes_dir = RunFile("notes")
+    """Directory on each pod for files of the run that `inspect` reads when the part is over."""
+    series_file = RunFile("series.jsonl")
+    """What the user's program writes of itself, on each pod (A4_SERIES_FILE)."""
+    torch_error = RunFile("torch-error.json")
+    """File to which torchrun copies the error file of the rank that failed first, on each pod."""
+    torch_logs = RunFile("torch-logs")
+    """Directory for what torchrun keeps of its processes."""
+    ranks_dir = RunFile("ranks")
+    """Directory of what entrypoints/rank.sh records of the ranks on each pod."""
+    marks_file = RunFile("marks")
+    """What entrypoints/enter-run.sh reads on each pod: "GROUP CGROUP"."""
+    told_file = RunFile("ranks/told")
+    """With this file on a pod, its ranks stay until mpirun ends (entrypoints/rank.sh)."""
+    ranks_output = RunFile("ranks-output")
+    """Directory of the last output of the ranks on each pod, with `keep_ranks`."""
+    why_dir = RunFile("why")
+    """Directory on each pod for the sockets of its ranks, and what was learned of them while the run hung."""
+    hostfile = RunFile("hostfile")
+    hostfile_one_per_node = RunFile("hostfile-1pernode")
+
     @property
     def lead(self) -> int:
         """Completion index of the pod with rank 0, on which mpirun is started."""
@@ -119,56 +152,6 @@ class RunContext:
         return self.spec.per_node or self.plan.slots
 
     @property
-    def record(self) -> str:
-        """File of the rank programs' record, on the lead."""
-        return f"{self.run_dir}/record.jsonl"
-
-    @property
-    def notes_dir(self) -> str:
-        """Directory on each pod for files of the run that `inspect` reads when the part is over."""
-        return f"{self.run_dir}/notes"
-
-    @property
-    def series_file(self) -> str:
-        """What the user's program writes of itself, on each pod (A4_SERIES_FILE)."""
-        return f"{self.run_dir}/series.jsonl"
-
-    @property
-    def torch_error(self) -> str:
-        """File to which torchrun copies the error file of the rank that failed first, on each pod."""
-        return f"{self.run_dir}/torch-error.json"
-
-    @property
-    def torch_logs(self) -> str:
-        """Directory for what torchrun keeps of its processes."""
-        return f"{self.run_dir}/torch-logs"
-
-    @property
-    def ranks_dir(self) -> str:
-        """Directory of what entrypoints/rank.sh records of the ranks on each pod."""
-        return f"{self.run_dir}/ranks"
-
-    @property
-    def marks_file(self) -> str:
-        """What entrypoints/enter-run.sh reads on each pod: "GROUP CGROUP"."""
-        return f"{self.run_dir}/marks"
-
-    @property
-    def told_file(self) -> str:
-        """With this file on a pod, its ranks stay until mpirun ends (entrypoints/rank.sh)."""
-        return f"{self.ranks_dir}/told"
-
-    @property
-    def ranks_output(self) -> str:
-        """Directory of the last output of the ranks on each pod, with `keep_ranks`."""
-        return f"{self.run_dir}/ranks-output"
-
-    @property
-    def why_dir(self) -> str:
-        """Directory on each pod for the sockets of its ranks, and what was learned of them while the run hung."""
-        return f"{self.run_dir}/why"
-
-    @property
     def holder(self) -> int | None:
         """Completion index of the pod with the rank that somebody starts in a terminal; None: all are started."""
         return None if self.spec.without is None else self.indices[self.spec.without // self.per_pod]
@@ -177,14 +160,6 @@ class RunContext:
     def start_rank(self) -> str:
         """The file that starts that rank, on its pod."""
         return f"{self.run_dir}/start-rank-{self.spec.without}"
-
-    @property
-    def hostfile(self) -> str:
-        return f"{self.run_dir}/hostfile"
-
-    @property
-    def hostfile_one_per_node(self) -> str:
-        return f"{self.run_dir}/hostfile-1pernode"
 
     def where(self, index: int) -> str:
         """The pod with this completion index, in words."""

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from agent.client import RunEnd, RunInfo
-from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, MOST_KEPT_OF_ALL, NEXT_WORD_SECONDS, FoldedOutput
+from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, MOST_KEPT_OF_ALL, FoldedOutput
 from agent.decide.ending import JobEnd
+from agent.lifecycle.waits import REPORT_SECONDS
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent, FakeRun
 
@@ -177,10 +178,10 @@ def test_whom_it_waits_for(capfd: Shown) -> None:
     assert kept.idle() == FIRST_WORD_SECONDS
     kept.over(1)
     clock.now += FIRST_WORD_SECONDS
-    assert kept.idle() == NEXT_WORD_SECONDS
+    assert kept.idle() == REPORT_SECONDS
     assert capfd.readouterr().err == "a4-agent: exec-0 waits for 3 of 4 pods: 0,2,5 (for 10 s)\n"
     kept.over(0)
-    clock.now += NEXT_WORD_SECONDS - 1
+    clock.now += REPORT_SECONDS - 1
     assert kept.idle() == 1
     assert capfd.readouterr().err == ""
     clock.now += 1

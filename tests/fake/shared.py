@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from math import inf
+from typing import Any, TypeVar
 
-from agent.machine.shared_files import Done, SharedAnswer
+from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps
 from tests.fake.clock import Clock, Event
 
 CACHED_SECONDS = 10.0
 MOST_DELAY = 0.2
+Result = TypeVar("Result")
+Done = Callable[[SharedAnswer], None]
 Folders = dict[str, dict[str, str]]
 """What the server has: folder → name → text."""
 
@@ -42,7 +45,7 @@ class FakePod:
 
 
 class FakeFiles:
-    """Implements SharedFiles for one pod: commands in order, each after a while, with answers that take a while too.
+    """Stands for SharedFiles of one pod: commands in order, each after a while, with answers that take a while too.
 
     A command that was sent is done by the server, also while its pod stands still. None is answered once it `hangs`.
     """
@@ -58,6 +61,19 @@ class FakeFiles:
         self.hangs = False
         self.refuses = ""
         """Why nothing is written any more; empty: it is."""
+
+    def ask(self, asked: SharedCommand, done: Done) -> None:
+        answers: list[SharedAnswer] = []
+
+        def told(answer: SharedAnswer) -> None:
+            answers.append(answer)
+            if len(answers) == 1:
+                done(answer)
+
+        if asked.by < inf:
+            self._pod.later(asked.by - self._pod.now(), lambda: told(SharedAnswer(why="no answer in time")))
+        verb, *words = asked.words
+        getattr(self, "try_" if verb == "try" else verb)(*words, told)
 
     def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
         def act() -> Any:
@@ -86,9 +102,6 @@ class FakeFiles:
 
         self._ask(done, act, until)
 
-    def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
-        self._ask(done, lambda: [self._server.get(folder, {}).pop(name, None) for name in names])
-
     def try_(self, done: Done) -> None:
         self._ask(done, lambda: True)
 
@@ -110,3 +123,22 @@ class FakeFiles:
             self._pod.later(self._draw.uniform(0, MOST_DELAY), lambda: done(answer))
 
         self._clock.after(self._free_at - self._clock.now, serve)
+
+
+def begin(steps: Steps[Result], pod: FakePod, files: FakeFiles, ended: Callable[[Result], None]) -> None:
+    """Carry steps out in a pod; `ended` gets what they return."""
+
+    def go_on(answer: SharedAnswer) -> None:
+        try:
+            step = steps.send(answer) if begun else next(steps)
+        except StopIteration as end:
+            ended(end.value)
+            return
+        begun.append(True)
+        if isinstance(step, SharedCommand):
+            files.ask(step, go_on)
+        else:
+            pod.later(step, lambda: go_on(answer))
+
+    begun: list[bool] = []
+    go_on(SharedAnswer())

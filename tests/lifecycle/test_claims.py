@@ -9,10 +9,11 @@ import pytest
 
 from agent.decide.sync.claims import FENCE, claim_directory
 from agent.decide.sync.facts import seal
+from agent.errors import DirectoryUnusable, PeerLost
 from agent.lifecycle.sharing.claim import Claim
-from agent.machine.shared_files import Done, SharedAnswer
+from agent.machine.shared_files import SharedAnswer, Steps
 from tests.fake.clock import EPOCH, Clock
-from tests.fake.shared import FakeFiles, FakePod, Folders
+from tests.fake.shared import Done, FakeFiles, FakePod, Folders, begin
 
 LEASE = 12.0
 NAME = "Qwen3-30B/ckpts"
@@ -36,32 +37,52 @@ class Writer:
 
     def _want(self) -> None:
         self.claim = Claim(
-            self.files,
-            self.pod,
             NAME,
             nonce=f"{self.world.draw.getrandbits(128):032x}",
             by=self.name,
             lease=LEASE,
-            acquired=self._acquired,
             lost=self._lost,
             say=self.said.append,
+            now=self.pod.now,
         )
-        self.claim.acquire()
+        begin(self._got(self.claim), self.pod, self.files, self._acquired)
 
-    def _acquired(self) -> None:
-        self.world.held.append((self.name, self.world.clock.seconds))
-        self._write()
+    def _got(self, claim: Claim) -> Steps[bool]:
+        try:
+            yield from claim.acquire()
+            return True
+        except DirectoryUnusable as error:
+            self.lost = error.what
+            return False
+
+    def _acquired(self, held: bool) -> None:
+        if held:
+            assert self.claim is not None
+            self.world.held.append((self.name, self.world.clock.seconds))
+            begin(self.claim.hold(), self.pod, self.files, lambda _: None)
+            self._write()
 
     def _write(self) -> None:
-        assert self.claim is not None
-
         def write(until: float) -> None:
-            self.files.put("out", "file", self.name, until, go_on)
+            if until:
+                self.files.put("out", "file", self.name, until, go_on)
 
         def go_on(answer: SharedAnswer) -> None:
             self.pod.later(0.5, self._write)
 
-        self.claim.confirm(write)
+        begin(self._until(), self.pod, self.files, write)
+
+    def _until(self) -> Steps[float]:
+        """0 when it is lost or given back."""
+        assert self.claim is not None
+        try:
+            return (yield from self.claim.confirm())
+        except PeerLost:
+            return 0.0
+
+    def give_back(self) -> None:
+        assert self.claim is not None
+        begin(self.claim.release(), self.pod, self.files, lambda _: None)
 
     def _lost(self, why: str) -> None:
         self.lost = why
@@ -116,8 +137,7 @@ def test_one_of_many_gets_it_and_the_next_when_it_is_given_back() -> None:
     (holder,) = (writer for writer in writers if writer.name == world.held[0][0])
     others = [writer for writer in writers if writer is not holder]
     assert all(f"waiting for the claim {NAME}: held by {holder.name}" in writer.said for writer in others)
-    assert holder.claim is not None
-    holder.claim.release(lambda: None)
+    holder.give_back()
     world.run(14.0)
     assert len(world.held) == 2 and world.held[1][0] != holder.name
     assert holder.lost == ""
@@ -257,20 +277,5 @@ def test_the_fence_is_before_the_lease() -> None:
     world.run(10.0)
     assert writer.claim is not None
     assert 0 < writer.claim.until - EPOCH < 10.0 + LEASE * FENCE
-    writer.claim.close()
+    writer.give_back()
     assert writer.claim.until == 0.0
-
-
-def test_a_closed_claim_gives_no_more_commands() -> None:
-    """The first one would start the process for the directory again, which nobody ends any more."""
-    world = World()
-    first, second = world.writers("a", "b")
-    first.want()
-    second.want(1.0)
-    world.run(10.0)
-    assert second.claim is not None
-    asked: list[str] = []
-    second.files.look = lambda folder, *rest: asked.append(folder)  # type: ignore[method-assign]
-    second.claim.close()
-    world.run(10.0)
-    assert asked == []

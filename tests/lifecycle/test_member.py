@@ -10,44 +10,32 @@ import pytest
 from agent.decide.sync.facts import Fact, FactPlace, write_fact
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.sharing.member import Member
-from agent.machine.shared_files import Done, ProcessFiles
+from agent.machine.shared_files import SharedAnswer, SharedCommand, SharedFiles
 from agent.settings import Found, read_settings
-from tests.machine.waiting import run
 
 START = "0" * 32
 PLACE = FactPlace(".a4-agent/jobs/e", START)
 
 
-class Interrupted(ProcessFiles):
+class Interrupted(SharedFiles):
     """After each file that is put, and before it is read again, another process of the pod puts its own."""
 
     others = ""
 
-    def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        super().put(
-            folder, name, text, until, lambda _: super(Interrupted, self).put(folder, name, self.others, until, done)
-        )
+    def ask(self, asked: SharedCommand) -> SharedAnswer:
+        answer = super().ask(asked)
+        verb, *words = asked.words
+        return super().ask(SharedCommand((verb, *words[:2], self.others, *words[3:]))) if verb == "put" else answer
 
 
 @pytest.fixture
 def member(tmp_path: Path) -> Iterator[Member]:
     environ = {"NNODES": "1", "A4_EPOCH": "e", "A4_SHARED_DIR": str(tmp_path), "A4_RUN_DIR": str(tmp_path / "run")}
     member = Member(read_settings(environ, Found())[0], "", (0,), lambda text: None)
-    member._files = Interrupted(member._loop, str(tmp_path), 60.0)
+    member._files = Interrupted(str(tmp_path), 60.0)
     member._start = START
     yield member
-    process = member._files._process
-    assert process is not None
     member.close()
-
-    def look() -> None:
-        if Path(f"/proc/{process.pid}").exists():
-            member._loop.later(0.01, look)
-        else:
-            member._loop.stop()
-
-    member._loop.post(look)
-    run(member._loop)
 
 
 def test_a_fact_that_another_process_has_set_meanwhile_is_set(member: Member) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from agent.decide.pipeline import Model, Packages, Stage
 from agent.errors import AgentError, SettingsError, SystemFault
-from agent.lifecycle.stages.sequence import Begin
-from agent.lifecycle.stages.work import NETWORK_TRIES, Work
+from agent.lifecycle.stages.work import NETWORK_TRIES, Begin, Work
 
 STAGE = Stage("environment", "each pod", Packages("python3", {"numpy": "numpy<2"}))
 LACKS = '{"numpy": "no numpy<2"}'

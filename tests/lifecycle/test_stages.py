@@ -13,7 +13,10 @@ from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageCommand, StageOutput, Where
 from agent.decide.stages import StageRecord, StageVerdict, is_training, read_record, record_name, write_record
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
-from agent.lifecycle.stages.sequence import Begin, Claimed, Failed, carry_out
+from agent.lifecycle.sharing.background import Held
+from agent.lifecycle.stages.sequence import carry_out
+from agent.lifecycle.stages.site import PodSite
+from agent.lifecycle.stages.work import Begin, Failed
 
 INPUTS = {"commit": "new"}
 OLD = {"commit": "old"}
@@ -44,8 +47,8 @@ class Killed(BaseException):
     """kill -9."""
 
 
-class Fake:
-    """Implements Site for one pod, and the claims that it holds."""
+class Fake(PodSite):
+    """A pod's site in memory, and the claims that it holds."""
 
     def __init__(self, storage: Storage, *, epoch: str = "uid.0.0", killed_at: int = -1, lost_at: int = -1) -> None:
         self.storage = storage
@@ -95,16 +98,16 @@ class Fake:
     # Writing
 
     @contextmanager
-    def claim(self, stage: Stage) -> Iterator[Claimed]:
+    def claim(self, stage: Stage) -> Iterator[Held]:
         with self.storage.lock:
-            yield self
+            yield Held(self.until)
 
     def until(self) -> float:
         if 0 <= self._lost_at <= len(self.effects):
             raise PeerLost("another has taken the claim over")
         return 0.0
 
-    def prepare(self, stage: Stage, verdict: StageVerdict, claimed: Claimed) -> None:
+    def prepare(self, stage: Stage, verdict: StageVerdict, claimed: Held) -> None:
         self._effect("prepare")
         for path in [path for path in self.storage.things if stage.staging and path.startswith(stage.staging)]:
             del self.storage.things[path]
@@ -130,12 +133,12 @@ class Fake:
             things[place] = Thing(stage.inputs, whole)
         return ""
 
-    def keep(self, stage: Stage, record: StageRecord, claimed: Claimed) -> None:
+    def keep(self, stage: Stage, record: StageRecord, claimed: Held) -> None:
         claimed.until()
         self._effect("record")
         self.storage.records[record_name(stage, "/mnt")] = write_record(record)
 
-    def rename(self, old: str, new: str, claimed: Claimed) -> None:
+    def rename(self, old: str, new: str, claimed: Held) -> None:
         claimed.until()
         self._effect("rename")
         things = self.storage.things
@@ -148,22 +151,22 @@ class Fake:
     def _at(self, path: str) -> list[str]:
         return [name for name in self.storage.things if f"{name}/".startswith(f"{path}/")]
 
-    def link(self, old: str, new: str, claimed: Claimed) -> None:
+    def link(self, old: str, new: str, claimed: Held) -> None:
         claimed.until()
         self._effect("link")
         self.storage.things[new] = self.storage.things[old]
 
-    def restore(self, stage: Stage, claimed: Claimed) -> str:
+    def restore(self, stage: Stage, claimed: Held) -> str:
         return ""
 
     def edits(self, stage: Stage) -> str:
         return ""
 
-    def set_aside(self, path: str, claimed: Claimed) -> None:
+    def set_aside(self, path: str, claimed: Held) -> None:
         if self._at(path):
             self.rename(path, f"{path}.before-{len(self.storage.things)}", claimed)
 
-    def clear(self, stage: Stage, claimed: Claimed) -> None:
+    def clear(self, stage: Stage, claimed: Held) -> None:
         claimed.until()
         self._effect("clear")
 
@@ -193,7 +196,7 @@ class Fake:
     def begun(self, stage: Stage, number: int, of: int) -> None:
         pass
 
-    def ended(self, stage: Stage, why: str) -> None:
+    def ended(self, stage: Stage, why: str, status: int = 0) -> None:
         pass
 
 

@@ -11,11 +11,11 @@ import pytest
 from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_seconds
 from agent.decide.sync.facts import Fact, FactPlace, job_directory, write_fact
 from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
-from agent.lifecycle.sharing.waiting import SharedWaiting
+from agent.lifecycle.sharing.waiting import await_facts
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import SharedAnswer
 from tests.fake.clock import Clock
-from tests.fake.shared import CACHED_SECONDS, MOST_DELAY, FakeFiles, FakePod, Folders
+from tests.fake.shared import CACHED_SECONDS, MOST_DELAY, FakeFiles, FakePod, Folders, begin
 
 JOB = job_directory("uid.0.0", "")
 LEASE = 10.0
@@ -102,13 +102,13 @@ class World:
             assert told.outcome is None, "told twice"
             told.outcome, told.at = outcome, self.clock.now
 
-        def begin() -> None:
+        def start_waiting() -> None:
             now = self.clock.now
             patience = WaitDeadlines(now + HEARD_SECONDS, now + WAIT_SECONDS)
             wait = FactWait(name, pods, job=JOB, lease=LEASE, patience=patience, fresh=fresh, start=start)
-            SharedWaiting(files, pod, wait, pods=4, say=told.said.append, ended=ended, chance=self.draw.random).look()
+            begin(await_facts(wait, 4, told.said.append, now=pod.now, chance=self.draw.random), pod, files, ended)
 
-        pod.later(at, begin)
+        pod.later(at, start_waiting)
         return pod, told
 
     def run(self, seconds: float = 200.0, until: Callable[[], bool] = lambda: False) -> None:
@@ -351,12 +351,12 @@ def random_run(seed: int) -> list[tuple[Told, float, World]]:
 def test_no_false_pass_in_random_runs_and_no_wait_without_end() -> None:
     codes: dict[int, int] = {}
     for seed in range(RUNS):
-        for told, begin, world in random_run(seed):
+        for told, began, world in random_run(seed):
             assert told.outcome is not None, f"seed {seed}: a wait has no end"
             code = told.outcome.code
             codes[code] = codes.get(code, 0) + 1
             if code in (0, 9):
-                live = {nonce for nonce, (_, last) in world.alive.items() if last >= begin}
+                live = {nonce for nonce, (_, last) in world.alive.items() if last >= began}
                 assert any(when < told.at and nonce in live for when, nonce in world.true), f"seed {seed}: false pass"
     assert min(codes.get(code, 0) for code in (0, 9, 69, 73, 75, 124)) > RUNS / 100, codes
 

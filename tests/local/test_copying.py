@@ -44,7 +44,7 @@ def test_a_file_that_changes_is_copied(
 
 @needs_root
 def test_a_side_that_is_silent(cluster: LocalCluster, tar_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(copying, "ANSWER_SECONDS", 0.1)
     tar_here.write_text("#!/bin/sh\nexec sleep infinity\n")
     with pytest.raises(SystemFault, match=r"tar on this machine has not answered for 0\.1 s"):
         copying.copy(cluster, "/etc/hosts", "1:/tmp")

@@ -110,7 +110,7 @@ def swept_and_left(
         ends.append((count, left))
         loop.stop()
 
-    run_processes.sweep(loop, marks, USUAL.kill, done, term_seconds, now)
+    run_processes.RunSweep(loop, marks, USUAL.kill, done, term_seconds, now)
     run(loop)
     assert len(ends) == 1
     return ends[0]

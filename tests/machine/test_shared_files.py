@@ -6,76 +6,46 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
 
 import pytest
 
 from agent.errors import SystemFault
 from agent.lifecycle.sharing.claim import Claim
 from agent.machine.beating import Beating, BeatPlan, is_beating, keep_beating
-from agent.machine.loop import Loop
-from agent.machine.shared_files import ProcessFiles, SharedAnswer
-from tests.machine.waiting import run, wait_until
+from agent.machine.shared_files import SharedAnswer, SharedCommand, SharedFiles, carry_out, look
+from tests.machine.waiting import wait_until
 
 LATE, EVER = 0.0, float("1e12")
 
 
 class Asking:
-    """Processes of one test and their loop."""
+    """Processes of one test."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loop = Loop()
-        self.all: list[ProcessFiles] = []
-        self._pids: set[int] = set()
+        self.all: list[SharedFiles] = []
 
-    def files(self, seconds: float = 60.0) -> ProcessFiles:
-        self.all.append(ProcessFiles(self.loop, str(self.path), seconds))
+    def files(self, seconds: float = 60.0) -> SharedFiles:
+        self.all.append(SharedFiles(str(self.path), seconds))
         return self.all[-1]
-
-    def ask(self, command: Callable[..., None], *arguments: Any) -> SharedAnswer:
-        answers: list[SharedAnswer] = []
-
-        def done(answer: SharedAnswer) -> None:
-            answers.append(answer)
-            self.loop.stop()
-
-        command(*arguments, done)
-        assert answers == [], "told from inside the call"
-        self._note_processes()
-        run(self.loop)
-        return answers[0]
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def later(self, seconds: float, action: Callable[[], None]) -> Any:
-        return self.loop.later(seconds, action)
 
     def pid(self, number: int = -1) -> int:
         process = self.all[number]._process
         assert process is not None
         return process.pid
 
-    def _note_processes(self) -> None:
-        self._pids |= {files._process.pid for files in self.all if files._process is not None}
-
     def close(self) -> None:
-        self._note_processes()
         for files in self.all:
             files.close()
 
-        def look() -> None:
-            if any(os.path.exists(f"/proc/{pid}") for pid in self._pids):
-                self.loop.later(0.01, look)
-            else:
-                self.loop.stop()
 
-        self.loop.later(0, look)
-        run(self.loop)
+def put(files: SharedFiles, folder: str, name: str, text: str, until: float = EVER) -> SharedAnswer:
+    return files.ask(SharedCommand(("put", folder, name, text, until)))
 
 
 @pytest.fixture
@@ -91,47 +61,50 @@ def tree(path: Path) -> list[str]:
 
 def test_a_file_is_there_whole_and_alone(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
-    assert asking.ask(files.put, "a/b", "name", "ä\n", EVER) == SharedAnswer("ä\n")
-    assert asking.ask(files.put, "a/b", "name", "other", EVER) == SharedAnswer("other")
+    assert put(files, "a/b", "name", "ä\n") == SharedAnswer("ä\n")
+    assert put(files, "a/b", "name", "other") == SharedAnswer("other")
     assert (tmp_path / "a" / "b" / "name").read_text() == "other"
     assert tree(tmp_path) == ["a/b/name"]
 
 
 def test_what_comes_too_late_is_not_shown(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
-    asking.ask(files.put, "a", "beat.1", "", EVER)
+    put(files, "a", "beat.1", "")
     late = SharedAnswer(why="it is too late: others may act instead")
-    assert asking.ask(files.put, "a", "name", "text", LATE) == late
-    assert asking.ask(files.link, "a", "name", "text", LATE) == late
-    assert asking.ask(files.move, "a", "beat.1", "beat.2", LATE) == late
+    assert put(files, "a", "name", "text", LATE) == late
+    assert files.ask(SharedCommand(("link", "a", "name", "text", LATE))) == late
+    assert files.ask(SharedCommand(("move", "a", "beat.1", "beat.2", LATE))) == late
     assert tree(tmp_path) == ["a/beat.1"]
 
 
 def test_one_of_many_makes_a_link(asking: Asking, tmp_path: Path) -> None:
     files = [asking.files() for _ in range(4)]
-    answers = [asking.ask(each.link, "claims/x", "term.1", f"by {number}", EVER) for number, each in enumerate(files)]
+    answers = [
+        each.ask(SharedCommand(("link", "claims/x", "term.1", f"by {number}", EVER)))
+        for number, each in enumerate(files)
+    ]
     assert answers == [SharedAnswer("by 0")] * 4
     assert tree(tmp_path) == ["claims/x/term.1"]
 
 
 def test_a_rename_that_the_server_has_done_twice(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
-    asking.ask(files.put, "a", "new", "", EVER)
-    assert asking.ask(files.move, "a", "old", "new", EVER) == SharedAnswer()
-    assert asking.ask(files.move, "a", "old", "other", EVER) == SharedAnswer(why="it is not there")
+    put(files, "a", "new", "")
+    assert files.ask(SharedCommand(("move", "a", "old", "new", EVER))) == SharedAnswer()
+    assert files.ask(SharedCommand(("move", "a", "old", "other", EVER))) == SharedAnswer(why="it is not there")
 
 
 def test_looks(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
     nothing = SharedAnswer({"names": [], "texts": {}, "problems": {}})
-    assert asking.ask(files.look, "a/b", ["x"], []) == nothing
+    assert files.ask(look("a/b", ["x"], [])) == nothing
     for name in ("x1", "x2", "y"):
-        asking.ask(files.put, "a/b", name, name, EVER)
+        put(files, "a/b", name, name)
     (tmp_path / "a/b/.hidden").touch()
     (tmp_path / "a/b/x3").symlink_to("x1")
     (tmp_path / "a/b/x4").mkdir()
     (tmp_path / "a/b/x5").write_bytes(b"x" * 20_000)
-    found = asking.ask(files.look, "a/b", ["x"], ["x2"]).value
+    found = files.ask(look("a/b", ["x"], ["x2"])).value
     assert sorted(found["names"]) == ["x1", "x2", "x3", "x4", "x5", "y"]
     assert found["texts"] == {"x1": "x1"}
     assert found["problems"] == {
@@ -139,41 +112,68 @@ def test_looks(asking: Asking, tmp_path: Path) -> None:
         "x4": "it is not a file",
         "x5": "it has more than 16384 bytes",
     }
-    assert asking.ask(files.remove, "a/b", ["x3", "x4", "x5", "none"]) == SharedAnswer()
+    assert files.ask(SharedCommand(("remove", "a/b", "x3", "x4", "x5", "none"))) == SharedAnswer()
     assert tree(tmp_path) == ["a/b/.hidden", "a/b/x1", "a/b/x2", "a/b/y"]
     (tmp_path / "a").rename(tmp_path / "elsewhere")
-    assert asking.ask(files.look, "a/b", ["x"], []) == nothing
+    assert files.ask(look("a/b", ["x"], [])) == nothing
 
 
 def test_a_process_that_was_killed_is_replaced(asking: Asking) -> None:
     files = asking.files()
-    assert asking.ask(files.put, "a", "x", "", EVER) == SharedAnswer("")
+    assert put(files, "a", "x", "") == SharedAnswer("")
     os.kill(asking.pid(), signal.SIGSTOP)
     os.kill(asking.pid(), signal.SIGKILL)
-    why = asking.ask(files.put, "a", "y", "", EVER).why
+    why = put(files, "a", "y", "").why
     assert why in ("", "the process that does it was killed")  # as the kernel was first
-    assert asking.ask(files.put, "a", "z", "", EVER) == SharedAnswer("")
+    assert put(files, "a", "z", "") == SharedAnswer("")
 
 
 def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
     files = asking.files(0.5)
     files.answer_seconds = 60.0
-    asking.ask(files.survey)
+    files.ask(SharedCommand(("survey",)))
     stopped = asking.pid()
     os.kill(stopped, signal.SIGSTOP)
     files.answer_seconds = 0.5
-    assert asking.ask(files.put, "a", "y", "", EVER) == SharedAnswer(why="no answer for 0.5 s")
+    assert put(files, "a", "y", "") == SharedAnswer(why="no answer for 0.5 s")
     files.answer_seconds = 60.0
-    assert asking.ask(files.put, "a", "z", "", EVER) == SharedAnswer("")
+    assert put(files, "a", "z", "") == SharedAnswer("")
     assert asking.pid() != stopped
 
 
-def test_no_process_for_nothing_and_no_answer_after_the_end(asking: Asking) -> None:
+def test_a_command_that_a_signal_interrupts_leaves_no_answer_for_the_next(asking: Asking) -> None:
     files = asking.files()
-    assert files._process is None
-    asking.ask(files.survey)
-    files.put("a", "x", "", EVER, lambda answer: pytest.fail("told after the end"))
-    files.close()
+    assert files._process is None, "a process for nothing"
+    files.ask(SharedCommand(("survey",)))
+    stopped = asking.pid()
+    os.kill(stopped, signal.SIGSTOP)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            files.ask(look("a"))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert put(files, "a", "x", "x") == SharedAnswer("x")
+
+
+def test_a_thread_waits_for_another_s_command_only_until_its_time(asking: Asking) -> None:
+    files = asking.files()
+    files.ask(SharedCommand(("survey",)))
+    os.kill(asking.pid(), signal.SIGSTOP)
+    answers: list[SharedAnswer] = []
+    other = threading.Thread(target=lambda: answers.append(put(files, "a", "x", "x")))
+    other.start()
+    wait_until(files._asking.locked)
+    assert files.ask(look("a", by=time.monotonic() + 0.1)) == SharedAnswer(why="no answer in time")
+    os.kill(asking.pid(), signal.SIGCONT)
+    other.join()
+    assert answers == [SharedAnswer("x")]
 
 
 # Beats
@@ -262,38 +262,35 @@ def test_the_first_process_of_a_run_whatever_sessions_it_makes(mark: str) -> Non
 
 def test_a_claim_whose_holder_hangs_is_taken_over_by_one_other(asking: Asking) -> None:
     """For real: each with a process of its own, one of which stands still."""
-    held: list[int] = []
-    lost: list[str] = []
-    claims: list[Claim] = []
+    held: SimpleQueue[int] = SimpleQueue()
+    lost: SimpleQueue[str] = SimpleQueue()
+    over = threading.Event()
 
-    def got(number: int) -> None:
-        held.append(number)
-        asking.loop.stop()
-
-    for number in range(3):
-        claims.append(
-            Claim(
-                asking.files(),
-                asking,
-                "x",
-                nonce=f"{number:032x}",
-                by=f"writer {number}",
-                lease=6.0,
-                acquired=lambda number=number: got(number),  # type: ignore[misc]
-                lost=lost.append,
-                say=lambda text: None,
-            )
+    def writer(number: int) -> Claim:
+        return Claim(
+            "x", nonce=f"{number:032x}", by=f"writer {number}", lease=6.0, lost=lost.put, say=lambda text: None
         )
-        claims[-1].acquire()
-    run(asking.loop)
-    assert len(held) == 1
-    first = held[0]
+
+    def write(number: int) -> None:
+        carry_out(claims[number].acquire(), asking.all[number].ask, over.wait)
+        held.put(number)
+        carry_out(claims[number].hold(), asking.all[number].ask, over.wait)
+
+    claims = [writer(number) for number in range(3)]
+    threads = [threading.Thread(target=write, args=[number]) for number in range(3) if asking.files()]
+    for thread in threads:
+        thread.start()
+    first = held.get(timeout=60.0)
     os.kill(asking.pid(first), signal.SIGSTOP)
-    run(asking.loop)
-    assert len(held) == 2 and held[1] != first
-    assert [why.rpartition(" for ")[0] for why in lost] == ["the claim x could not be renewed"]
-    assert claims[first].until == 0.0 < claims[held[1]].until
-    claims[held[1]].release(asking.loop.stop)
-    run(asking.loop)
-    for claim in claims:
-        claim.close()
+    second = held.get(timeout=60.0)
+    assert second != first
+    assert lost.get(timeout=60.0).rpartition(" for ")[0] == "the claim x could not be renewed"
+    assert claims[first].until == 0.0 < claims[second].until
+    (third,) = {0, 1, 2} - {first, second}
+    carry_out(claims[second].release(), asking.all[second].ask)
+    assert held.get(timeout=60.0) == third
+    carry_out(claims[third].release(), asking.all[third].ask)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert lost.empty()

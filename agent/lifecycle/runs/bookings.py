@@ -8,19 +8,6 @@ from dataclasses import replace
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd
-from agent.decide.messages import (
-    Alive,
-    Done,
-    Evidence,
-    Health,
-    Prepare,
-    Prepared,
-    RanksOver,
-    RunNoted,
-    SaidOfPart,
-    TellHealth,
-    TellSeries,
-)
 from agent.decide.run_names import check_labels, free_name
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import argument_secrets
@@ -86,7 +73,7 @@ class Bookings:
         context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
         context = replace(context, index=plan.peers[0].index)
         workload.check(context)
-        length = len(messages.encode(messages.message(Prepare(run_id, spec, tuple(context.indices)))))
+        length = len(messages.encode(messages.message(messages.Prepare(run_id, spec, tuple(context.indices)))))
         if length > (most := messages.MOST_BYTES):
             what = f"the arguments and variables of this run are {length} bytes in a message, {most} are the most"
             raise UsageError(what, "put long ones into a file")
@@ -140,7 +127,7 @@ class Bookings:
     def _note(self, run: Run) -> None:
         summary = run_summary(self._pod, run)
         self._pod.note_run(summary)
-        self._roster.say(RunNoted(summary))
+        self._roster.say(messages.RunNoted(summary))
 
     def known(self, called: str) -> Run | None:
         """The run of that name or id."""
@@ -174,27 +161,27 @@ class Bookings:
 
     # What pods say
 
-    def heard(self, index: int, said: SaidOfPart) -> None:
+    def heard(self, index: int, said: messages.SaidOfPart) -> None:
         """A pod says something of its part. Of a run that is forgotten by now, a late word is no error."""
         if said.run not in self._runs:
             return
         run = self._runs[said.run]
         match said:
-            case Prepared():
+            case messages.Prepared():
                 run.part_prepared(index)
-            case RanksOver():
+            case messages.RanksOver():
                 run.ranks_over(index)
-            case Evidence():
+            case messages.Evidence():
                 run.why.heard(index, said)
-            case Alive():
+            case messages.Alive():
                 run.alive(index)
-            case Health(_, readings):
+            case messages.Health(_, readings):
                 run.gate.heard(index, readings)
-            case TellHealth(_, found):
+            case messages.TellHealth(_, found):
                 run.health.heard(index, found)
-            case TellSeries(_, series):
+            case messages.TellSeries(_, series):
                 run.series[index] = series
-            case Done(_, end):
+            case messages.Done(_, end):
                 run.part_done(index, end)
 
     def waits_for(self, index: int) -> bool:

@@ -4,6 +4,7 @@ that a rank has left behind holds the rank's output."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from agent.lifecycle.runs.part_files import PartFiles
 from agent.lifecycle.runs.part_output import PartOutput
@@ -17,27 +18,19 @@ AFTER_RANKS_SECONDS, MOST_AFTER_RANKS_SECONDS = 5.0, 60.0
 """How long mpirun may be silent after all ranks have ended, and how long it may print: output may be on its way."""
 
 
+@dataclass
 class Hanging:
     """Watches this pod's part of an MPI run. `goes_on`: it has begun, and was not told to end.
 
     `ranks_over` is told when all ranks of this pod have ended; `end` gets why the process hangs.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        files: PartFiles,
-        output: PartOutput,
-        goes_on: Callable[[], bool],
-        ranks_over: Callable[[], None],
-        end: Callable[[str], None],
-    ) -> None:
-        self._machine = machine
-        self._files = files
-        self._output = output
-        self._goes_on = goes_on
-        self._ranks_over = ranks_over
-        self._end = end
+    _machine: Machine
+    _files: PartFiles
+    _output: PartOutput
+    _goes_on: Callable[[], bool]
+    _ranks_over: Callable[[], None]
+    _end: Callable[[str], None]
 
     def start(self, *, is_lead: bool) -> None:
         """The part has begun; on the lead there is a process."""

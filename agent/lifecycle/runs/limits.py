@@ -7,6 +7,7 @@ what its processes do: afterwards nobody could tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 
 from agent.decide.ending import JobEnd
 from agent.decide.words import lines
@@ -24,31 +25,25 @@ MOST_WHY = 6000
 """Characters of what all pods say in the reason of the end; the rest is in their files."""
 
 
+@dataclass
 class RunLimits:
     """When a limit is hit, every pod is asked what its processes do; then the run ends.
 
     `waiting()`: pods whose part is not over; `end` gets the reason.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        context: RunContext,
-        waiting: Callable[[], Set[int]],
-        roster: Roster,
-        why: Why,
-        end: Callable[[JobEnd], None],
-    ) -> None:
-        self._pod = pod
-        self._machine = pod.machine
-        self._context = context
-        self._waiting = waiting
-        self._roster = roster
-        self._why = why
-        self._end = end
-        self._timers = Timers(pod.machine)
-        self._hit: JobEnd | None = None
-        """The limit that was hit, while pods are asked."""
+    _pod: Pod
+    _context: RunContext
+    _waiting: Callable[[], Set[int]]
+    _roster: Roster
+    _why: Why
+    _end: Callable[[JobEnd], None]
+    _hit: JobEnd | None = None
+    """The limit that was hit, while pods are asked."""
+
+    def __post_init__(self) -> None:
+        self._machine = self._pod.machine
+        self._timers = Timers(self._machine)
 
     def start(self) -> None:
         """Every part has begun."""

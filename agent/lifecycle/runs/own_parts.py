@@ -7,23 +7,7 @@ from typing import Any
 
 from agent import wire
 from agent.catalogue import WORKLOADS
-from agent.decide.messages import (
-    Alive,
-    AskAlive,
-    AskEvidence,
-    AskHealth,
-    Done,
-    Evidence,
-    Go,
-    Prepare,
-    Prepared,
-    RanksOver,
-    Said,
-    SaidOfPart,
-    Stop,
-    TellHealth,
-    TellSeries,
-)
+from agent.decide import messages
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
@@ -49,7 +33,7 @@ FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.t
 class Parts:
     """This pod's parts of runs, by run id. `say` gets what the coordinator is to hear of them."""
 
-    def __init__(self, pod: Pod, say: Callable[[SaidOfPart], None]) -> None:
+    def __init__(self, pod: Pod, say: Callable[[messages.SaidOfPart], None]) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._say = say
@@ -61,35 +45,35 @@ class Parts:
         """Is something of a run left in this pod?"""
         return any(not part.over for part in self._parts.values())
 
-    def told(self, said: Said) -> None:
+    def told(self, said: messages.Said) -> None:
         """The coordinator says something of a run. What this pod cannot do is an end of its part, not of the pod: the
         coordinator judges the run by it."""
         match said:
-            case Prepare(run, spec, pods):
+            case messages.Prepare(run, spec, pods):
                 try:
                     self._prepare(run, spec, pods)
                 except AgentError as error:
-                    self._say(Done(run, cannot_begin(spec, error)))
+                    self._say(messages.Done(run, cannot_begin(spec, error)))
                 except OSError as error:  # such as too many open files
-                    self._say(Done(run, cannot_begin(spec, refused(f"{run} cannot be prepared", error))))
-            case Go(run) if run in self._parts:
+                    self._say(messages.Done(run, cannot_begin(spec, refused(f"{run} cannot be prepared", error))))
+            case messages.Go(run) if run in self._parts:
                 self._parts[run].go()
-            case Stop(run, ranks_over=True):
+            case messages.Stop(run, ranks_over=True):
                 if run in self._parts:
                     self._parts[run].hanging.all_ranks_over()
-            case Stop(run, hurry, told):
+            case messages.Stop(run, hurry, told):
                 self.stop(run, hurry=hurry, told=told)
-            case AskEvidence() | AskHealth() | AskAlive():
+            case messages.AskEvidence() | messages.AskHealth() | messages.AskAlive():
                 self._asked(said)
 
-    def _asked(self, said: AskEvidence | AskHealth | AskAlive) -> None:
+    def _asked(self, said: messages.AskEvidence | messages.AskHealth | messages.AskAlive) -> None:
         match said:
-            case AskEvidence(run, seconds):
+            case messages.AskEvidence(run, seconds):
                 self.gather_evidence(run, seconds)
-            case AskHealth():
+            case messages.AskHealth():
                 look(self._pod, said, self._say)
-            case AskAlive(run):
-                self._say(Alive(run))
+            case messages.AskAlive(run):
+                self._say(messages.Alive(run))
 
     def _prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
         """Make this pod's part ready to begin. Raises UsageError for a workload of another release, PeerLost."""
@@ -104,11 +88,11 @@ class Parts:
             pod,
             workload,
             context,
-            lambda: self._say(Prepared(run_id)),
+            lambda: self._say(messages.Prepared(run_id)),
             lambda end: self._ended(run_id, end),
-            lambda: self._say(RanksOver(run_id)),
-            lambda series: self._say(TellSeries(run_id, series)),
-            lambda found: self._say(TellHealth(run_id, found)),
+            lambda: self._say(messages.RanksOver(run_id)),
+            lambda series: self._say(messages.TellSeries(run_id, series)),
+            lambda found: self._say(messages.TellHealth(run_id, found)),
         )
         part.prepare()
 
@@ -148,7 +132,7 @@ class Parts:
         context = self._parts[run_id].context
         if context.keep_ranks:
             self._machine.remove_dir(context.ranks_output)  # not masked; what counts of it is in evidence.txt
-        self._say(Done(run_id, end))
+        self._say(messages.Done(run_id, end))
         self._done_if_idle()
 
     def _done_if_idle(self) -> None:
@@ -175,7 +159,7 @@ class Parts:
         left of them."""
         part = self._parts.get(run_id)
         if part is None or (part.over and not part.dumps):
-            self._say(Evidence(run_id, ""))
+            self._say(messages.Evidence(run_id, ""))
         else:
             look_at(self._pod, part, seconds, self._say)
 

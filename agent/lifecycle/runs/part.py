@@ -105,23 +105,10 @@ class RunPart:
         """Files of torch's watchdog, when it is over."""
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
-        self.hanging = Hanging(
-            self._machine,
-            self._files,
-            self.output,
-            goes_on=lambda: self._phase is PartPhase.BEGUN,
-            ranks_over=ranks_over,
-            end=self._end_hanging,
-        )
-        self._saving = Saving(
-            pod,
-            context,
-            self.marks,
-            led=workload.led,
-            over=lambda: self.over,
-            ranks_over=ranks_over,
-            stop=self._stop_process,
-        )
+        begun, end = (lambda: self._phase is PartPhase.BEGUN), self._end_hanging
+        self.hanging = Hanging(self._machine, self._files, self.output, begun, ranks_over, end)
+        over, stop = (lambda: self.over), self._stop_process
+        self._saving = Saving(pod, context, self.marks, workload.led, over, ranks_over, stop)
 
     @property
     def run_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from agent import wire
@@ -25,27 +26,19 @@ from agent.lifecycle.runs.running import Run
 from agent.lifecycle.runs.why import CANCEL_SECONDS, LOOK_SECONDS, decided
 
 
+@dataclass
 class CoordinatorRequests:
     """Answers what the book of runs and the pods know; passes on what changes the job's course.
 
     `submit` and `release` are the coordinator's: they change what the job does next.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        roster: Roster,
-        parts: Parts,
-        bookings: Bookings,
-        submit: Callable[[RunSpec, Answer], None],
-        release: Callable[[bool, Answer], None],
-    ) -> None:
-        self._pod = pod
-        self._roster = roster
-        self._parts = parts
-        self._bookings = bookings
-        self._submit = submit
-        self._release = release
+    _pod: Pod
+    _roster: Roster
+    _parts: Parts
+    _bookings: Bookings
+    _submit: Callable[[RunSpec, Answer], None]
+    _release: Callable[[bool, Answer], None]
 
     def asked(self, peer: Peer, ask: messages.Ask) -> None:
         """A command in that worker's pod asks."""

@@ -7,6 +7,7 @@ until every pod has answered or is lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 
 from agent.decide.messages import AskAlive
 from agent.decide.subset import pods_text
@@ -16,25 +17,18 @@ from agent.lifecycle.pod.pod import Pod
 from agent.workloads.base import RunContext
 
 
+@dataclass
 class RollCall:
     """Asks every pod of a run once; `lost` gets those that are gone or did not answer in time, and why.
 
     `silent()`: pods that were asked and have not answered.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        context: RunContext,
-        roster: Roster,
-        silent: Callable[[], Set[int]],
-        lost: Callable[[int, str], None],
-    ) -> None:
-        self._pod = pod
-        self._context = context
-        self._roster = roster
-        self._silent = silent
-        self._lost = lost
+    _pod: Pod
+    _context: RunContext
+    _roster: Roster
+    _silent: Callable[[], Set[int]]
+    _lost: Callable[[int, str], None]
 
     def begin(self, failed: int) -> None:
         """Ask all, also the pod on which a process has `failed`: it may be going, too."""

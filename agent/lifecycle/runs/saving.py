@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK
 from agent.lifecycle.pod.pod import Pod
@@ -12,6 +13,7 @@ from agent.machine.api import RunMarks
 from agent.workloads.base import RunContext
 
 
+@dataclass
 class Saving:
     """A warning, SIGTERM, SIGKILL: ranks first, their launcher when they are over, as torchrun would kill them after
     30 s. mpirun ends the ranks of all pods: it is told when they are over on all pods.
@@ -20,28 +22,19 @@ class Saving:
     so many seconds; its second argument: the time is that of its whole group.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        context: RunContext,
-        marks: RunMarks,
-        *,
-        led: bool,
-        over: Callable[[], bool],
-        ranks_over: Callable[[], None],
-        stop: Callable[[float, bool], None],
-    ) -> None:
-        self._pod = pod
-        self._machine = pod.machine
-        self._shares = pod.shares
-        self._context = context
-        self._marks = marks
-        self._led = led
-        self._over = over
-        self._ranks_over = ranks_over
-        self._stop = stop
-        self._save_by = math.inf
-        """When the time is over that it has."""
+    _pod: Pod
+    _context: RunContext
+    _marks: RunMarks
+    _led: bool
+    _over: Callable[[], bool]
+    _ranks_over: Callable[[], None]
+    _stop: Callable[[float, bool], None]
+    _save_by: float = math.inf
+    """When the time is over that it has."""
+
+    def __post_init__(self) -> None:
+        self._machine = self._pod.machine
+        self._shares = self._pod.shares
 
     def seconds_left(self) -> float:
         """How long the process may still take, when it was told to end. What follows ranks has a little in any case."""

@@ -7,6 +7,7 @@ then, and each who waits judges its silence by a clock of its own.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -14,186 +15,128 @@ from typing import Any
 from agent.decide.sync import claims
 from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.facts import seal, unseal
+from agent.errors import DirectoryUnusable, PeerLost
 from agent.lifecycle.waits import REPORT_SECONDS
-from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
+from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps, look
 
 MOST_HUNG = 10
 """Leases for which storage may not answer."""
+NOT_ASKED = SharedAnswer(why="not asked")
 
 
 @dataclass
 class Claim:
     """One writer's claim to a name.
 
-    `acquire` waits, for as long as it takes, until the claim is free or its holder has been silent for a lease. `lost`
-    is called, with why, when the directory cannot be looked at for too long, and when a claim that was held is lost:
-    then the holder must end what it writes. It may show others what it has written only in the callback of `confirm`,
-    with its `until`. `by` says to others who holds it.
+    After `acquire`, `hold` keeps it until it is given back or lost: `lost` is told why, and the holder must end what it
+    writes. It may show others what it has written only until the time that `confirm` gives. `by` says to others who
+    holds it.
     """
 
-    files: SharedFiles
-    clock: Clock
     name: str
     _: KW_ONLY
     nonce: str
     by: str
     lease: float
-    acquired: Callable[[], None]
     lost: Callable[[str], None]
     say: Callable[[str], None]
+    now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._folder = claims.claim_directory(self.name)
-        self._contender: claims.Contender | None = claims.Contender(self.lease)
-        """None when the wait for it is over."""
-        self._report_at = self.clock.now()
-        self._failing_since = -1.0
-        """When it could first not be looked at, and never since; negative: it can be."""
         self._term = 0
-        """The one that is ours; 0: none."""
+        """The one that is ours."""
+        self._held = False
+        """It was acquired and not given back."""
         self._count = 0
         """Beats that were done."""
         self._heard = 0.0
         """When the last beat that was done began."""
+        self._why_lost = ""
 
     @property
     def until(self) -> float:
         """Before this time nobody else can have it; 0 when it is not held."""
-        return self._heard + self.lease * claims.FENCE if self._term else 0.0
+        return self._fence(self._heard) if self._held and not self._why_lost else 0.0
 
-    # Waiting
+    def _fence(self, began: float) -> float:
+        return began + self.lease * claims.FENCE
 
-    def acquire(self) -> None:
-        """Begin to wait for it."""
-        if self._contender is None:
-            return  # closed since this was put off: a command would start the process of `files` anew
-        self.files.look(self._folder, ("term.",), (), self._looked)
+    def acquire(self) -> Steps[None]:
+        """Wait, for as long as it takes, until the claim is free or its holder has been silent for a lease. Raises
+        DirectoryUnusable when the directory cannot be looked at for too long."""
+        contender, report_at, answered = claims.Contender(self.lease), self.now(), self.now()
+        while True:
+            answer = yield look(self._folder, ("term.",))
+            now, term = self.now(), 0
+            if answer.why:
+                why = f"it cannot be read: {answer.why}"
+                if now - answered >= MOST_HUNG * self.lease:
+                    what = f"the claim {self.name} has been unreadable for {now - answered:.0f} s: {answer.why}"
+                    raise DirectoryUnusable(what, "look at the file server, and at the node's mounts")
+            else:
+                answered = now
+                term = contender.look(now, answer.value["names"])
+                why = f"held by {_unsealed(answer.value['texts'].get(contender.holder, '')).get('by', 'somebody')}"
+            if term:
+                if (yield from self._take(term)):
+                    return
+            elif now >= report_at:
+                report_at = now + REPORT_SECONDS
+                self.say(f"waiting for the claim {self.name}: {why}")
+            yield poll_seconds(1, random.random())
 
-    def close(self) -> None:
-        """Stop waiting, or stop holding it without giving it back: after a lease another may have it."""
-        self._contender, self._term = None, 0
-
-    def _looked(self, answer: SharedAnswer) -> None:
-        if self._contender is None:
-            return
-        now = self.clock.now()
-        if answer.why:
-            self._failing_since = now if self._failing_since < 0 else self._failing_since
-            self._wait_for_storage(now - self._failing_since, answer.why)
-            return
-        self._failing_since = -1.0
-        term = self._contender.look(now, answer.value["names"])
-        if term:
-            content = seal({"nonce": self.nonce, "by": self.by})
-            took = self.clock.now()
-            until = took + self.lease * claims.FENCE
-            self.files.link(
-                self._folder, claims.term_file(term), content, until, lambda answer: self._linked(term, took, answer)
-            )
-        else:
-            holder = _unsealed(answer.value["texts"].get(self._contender.holder, "")).get("by", "somebody")
-            self._wait(f"held by {holder}")
-
-    def _wait_for_storage(self, seconds: float, why: str) -> None:
-        if seconds < MOST_HUNG * self.lease:
-            self._wait(f"it cannot be read: {why}")
-            return
-        self.close()
-        self.lost(f"the claim {self.name} has been unreadable for {seconds:.0f} s: {why}")
-
-    def _wait(self, why: str) -> None:
-        now = self.clock.now()
-        if now >= self._report_at:
-            self._report_at = now + REPORT_SECONDS
-            self.say(f"waiting for the claim {self.name}: {why}")
-        self.clock.later(poll_seconds(1, random.random()), self.acquire)
-
-    def _linked(self, term: int, took: float, answer: SharedAnswer) -> None:
-        if self._contender is None:
-            return
+    def _take(self, term: int) -> Steps[bool]:
+        took = self.now()
+        until = self._fence(took)
+        content = seal({"nonce": self.nonce, "by": self.by})
+        answer = yield SharedCommand(("link", self._folder, claims.term_file(term), content, until))
         if answer.why or _unsealed(answer.value).get("nonce") != self.nonce:
-            self.clock.later(poll_seconds(1, random.random()), self.acquire)
-            return
-        until = took + self.lease * claims.FENCE
-        self.files.put(self._folder, claims.beat_file(term, self.nonce, 0), "", until, lambda _: None)
-        self.files.look(self._folder, (), (), lambda answer: self._begun(term, took, answer))
-
-    def _begun(self, term: int, took: float, answer: SharedAnswer) -> None:
-        if self._contender is None:
-            return
-        late = self.clock.now() > took + self.lease * claims.FENCE
-        if answer.why or late or not claims.is_mine(answer.value["names"], term):
-            self.clock.later(poll_seconds(1, random.random()), self.acquire)
-            return
-        self._contender, self._term, self._count = None, term, 0
-        self._hear(took)
-        self.clock.later(self.lease / 6, self._beat)
-        self.acquired()
-
-    # Holding
-
-    def _beat(self) -> None:
-        if not self._is_held():
-            return
-        began, old, new = (
-            self.clock.now(),
-            *(claims.beat_file(self._term, self.nonce, self._count + more) for more in (0, 1)),
-        )
-        self.files.move(self._folder, old, new, self.until, lambda answer: self._beaten(began, answer))
-
-    def _beaten(self, began: float, answer: SharedAnswer) -> None:
-        if not self._is_held():
-            return
-        if not answer.why:
-            self._count += 1
-            self._hear(began)
-
-        def checked(answer: SharedAnswer) -> None:
-            if self._is_held(answer):
-                self.clock.later(self.lease / 6, self._beat)
-
-        self.files.look(self._folder, (), (), checked)
-
-    def _hear(self, began: float) -> None:
-        """A beat that began then has been done. Should it be the last, `lost` is told in time."""
-        self._heard = began
-        self.clock.later(self.until - self.clock.now(), self._watch)
-
-    def _watch(self) -> None:
-        self._is_held()
-
-    def confirm(self, done: Callable[[float], None]) -> None:
-        """Look whether it is still held; if so, call `done` with the time until which that is sure."""
-
-        def looked(answer: SharedAnswer) -> None:
-            if self._is_held(answer):
-                done(self.until)
-
-        self.files.look(self._folder, (), (), looked)
-
-    def release(self, done: Callable[[], None]) -> None:
-        """Give it back. It is not held from now on, however that goes."""
-        if not self._is_held():
-            done()
-            return
-        old, until, term = claims.beat_file(self._term, self.nonce, self._count), self.until, self._term
-        self._term = 0
-        self.files.move(self._folder, old, claims.free_file(term), until, lambda _: done())
-
-    def _is_held(self, answer: SharedAnswer | None = None) -> bool:
-        """Whether it is, as this listing says too; `lost` is told when it no longer is."""
-        if not self._term:
             return False
-        late = self.clock.now() - self._heard
-        if answer is not None and not answer.why and not claims.is_mine(answer.value["names"], self._term):
-            why = f"another has taken the claim {self.name} over"
-        elif late >= self.lease * claims.FENCE:
-            why = f"the claim {self.name} could not be renewed for {late:.0f} s"
-        else:
-            return True
-        self._term = 0
-        self.lost(why)
-        return False
+        yield SharedCommand(("put", self._folder, claims.beat_file(term, self.nonce, 0), "", until))
+        answer = yield look(self._folder)
+        if answer.why or self.now() > until or not claims.is_mine(answer.value["names"], term):
+            return False
+        self._term, self._heard, self._held = term, took, True
+        return True
+
+    def hold(self) -> Steps[None]:
+        """Give signs of life."""
+        answer = NOT_ASKED
+        while self._held:
+            if why := self._lost(answer):
+                self.lost(why)
+                return
+            yield min(self.lease / 6, max(0.0, self.until - self.now()))
+            if self._held and not self._lost():
+                began, until = self.now(), self.until
+                old, new = (claims.beat_file(self._term, self.nonce, self._count + more) for more in (0, 1))
+                answer = yield SharedCommand(("move", self._folder, old, new, until), until)
+                if not answer.why and not self._lost():
+                    self._count, self._heard = self._count + 1, began
+                answer = yield look(self._folder, by=self.until)
+
+    def confirm(self) -> Steps[float]:
+        """Look whether it is still held; the time until which that is sure. Raises PeerLost."""
+        if why := self._lost((yield look(self._folder))):
+            raise PeerLost(why, "another pod may write there now: what was made here is left in its own place")
+        return self.until
+
+    def release(self) -> Steps[None]:
+        """Give it back. It is not held from now on, however that goes."""
+        old, until = claims.beat_file(self._term, self.nonce, self._count), self.until
+        self._held = False
+        if until:
+            yield SharedCommand(("move", self._folder, old, claims.free_file(self._term), until))
+
+    def _lost(self, answer: SharedAnswer = NOT_ASKED) -> str:
+        """Why it is no longer held, by the clock and by this listing; empty while it is."""
+        late = self.now() - self._heard
+        if not self._why_lost and not answer.why and not claims.is_mine(answer.value["names"], self._term):
+            self._why_lost = f"another has taken the claim {self.name} over"
+        elif not self._why_lost and late >= self.lease * claims.FENCE:
+            self._why_lost = f"the claim {self.name} could not be renewed for {late:.0f} s"
+        return self._why_lost
 
 
 def _unsealed(text: str) -> Mapping[str, Any]:

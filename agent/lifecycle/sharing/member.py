@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.decide.run_marks import agent_cgroup, group_of, mark_name, own_cgroup
 from agent.decide.sync.beats import beat_seconds
@@ -25,11 +25,11 @@ from agent.decide.sync.facts import (
 from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
 from agent.errors import Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.directory import SharedDirectory
-from agent.lifecycle.sharing.waiting import SharedWaiting
+from agent.lifecycle.sharing.waiting import await_facts
 from agent.machine import files
 from agent.machine.api import SERVER_SECONDS
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
-from agent.machine.loop import Loop
+from agent.machine.shared_files import carry_out, look
 from agent.settings import Settings
 
 
@@ -54,7 +54,7 @@ class Member(SharedDirectory):
                 "set it to a directory on NFS or Lustre that every pod of the job mounts; PAI_WORKSPACE_ROOT does too"
             )
             raise SettingsError(["A4_SHARED_DIR is not set: the directory that all pods share"], hint)
-        super().__init__(Loop(), settings.shared_dir, f"A4_SHARED_DIR={settings.shared_dir}")
+        super().__init__(settings.shared_dir, f"A4_SHARED_DIR={settings.shared_dir}")
         self._settings = settings
         self.job = job_directory(settings.epoch, run)
         self._run = run
@@ -64,9 +64,6 @@ class Member(SharedDirectory):
         self.pod = settings.index
         self.pods = pods
         self.lead = pods[0]
-
-    def close(self) -> None:
-        self._files.close()
 
     def beat(self, owner: int = 0) -> None:
         """Let this pod be heard from now on, until the process `owner` ends.
@@ -95,7 +92,7 @@ class Member(SharedDirectory):
 
     def wait(self, name: str, pods: Iterable[int], timeout: float) -> WaitOutcome:
         """Wait for a fact of each of some pods; of none: until the leader is known, for whose start all are written."""
-        settings, now = self._settings, self.now()
+        settings, now = self._settings, time.monotonic()
         patience = WaitDeadlines(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
         wait = FactWait(
             name,
@@ -108,10 +105,7 @@ class Member(SharedDirectory):
             lead=self.lead,
         )
 
-        def begin(ended: Callable[[WaitOutcome], None]) -> None:
-            SharedWaiting(self._files, self, wait, pods=len(self.pods), say=self._say, ended=ended).look()
-
-        outcome: WaitOutcome = self._call(begin)
+        outcome = carry_out(await_facts(wait, len(self.pods), self._say), self._files.ask)
         self._start = wait.start
         return outcome
 
@@ -122,8 +116,8 @@ class Member(SharedDirectory):
             return found
         place = FactPlace(self.job, self._start)
         fact = fact._replace(host=os.uname().nodename, time=time.time())
-        until = self.now() + SERVER_SECONDS
-        there = self._ask(self._files.put, place.directory, fact.file, write_fact(fact, place), until)
+        until = time.monotonic() + SERVER_SECONDS
+        there = self._ask("put", place.directory, fact.file, write_fact(fact, place), until)
         try:
             read_fact(fact.file, there, place)  # another process of this pod may have written it at the same time
         except ValueError as why:
@@ -134,7 +128,7 @@ class Member(SharedDirectory):
             self._remove_old_flags(fact.name)
         elif self.pod == self.lead:
             for where, flag in self._old_flags(fact.name):
-                self._ask(self._files.put, where, flag, f"{place.directory}\n", until)
+                self._ask("put", where, flag, f"{place.directory}\n", until)
         return found
 
     def list(self) -> Listed:
@@ -146,7 +140,7 @@ class Member(SharedDirectory):
         if outcome.code:
             raise PeerLost(outcome.what, outcome.hint)
         place = FactPlace(self.job, self._start)
-        found = self._ask(self._files.look, place.directory, (DONE, FAILED), ())
+        found = self._ask(*look(place.directory, (DONE, FAILED)).words)
         facts, problems = [], dict(found["problems"])
         for file, text in found["texts"].items():
             try:
@@ -160,28 +154,16 @@ class Member(SharedDirectory):
         listed = self.list()
         files = [file for file in (*(fact.file for fact in listed.facts), *listed.problems) if name_of(file) == name]
         if files:
-            self._ask(self._files.remove, FactPlace(self.job, self._start).directory, files)
+            self._ask("remove", FactPlace(self.job, self._start).directory, *files)
         self._remove_old_flags(name)
         return len(files)
 
     def _remove_old_flags(self, name: str) -> None:
         for where, flag in self._old_flags(name):
-            self._ask(self._files.remove, where, (flag,))
+            self._ask("remove", where, flag)
 
     def _old_flags(self, name: str) -> Sequence[tuple[str, str]]:
         return old_flags(name, os.environ.get("JOB_ID", ""), self._settings.hostname_prefix)
-
-    def _call(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
-        """A command has nothing else to do: its own thread runs the loop until the answer is there."""
-        got: list[Any] = []
-
-        def done(value: Any) -> None:
-            got.append(value)
-            self._loop.stop()
-
-        begin(done)
-        self._loop.run()
-        return got[0]
 
 
 def _outliving(plan: BeatPlan, run: str) -> BeatPlan:

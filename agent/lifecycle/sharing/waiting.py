@@ -3,103 +3,74 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from agent.decide.sync.beats import LEADER_SECONDS, poll_seconds
 from agent.decide.sync.facts import file_prefixes
 from agent.decide.sync.waiting import FactWait, WaitOutcome
 from agent.errors import Exit
 from agent.lifecycle.waits import REPORT_SECONDS
-from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
+from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps, look
 
 MOST_FAILURES = 3
 """Looks one after the other that may fail, each after 10 s when the directory hangs."""
 
 
-@dataclass
-class SharedWaiting:
-    """One wait. `ended` is called once with its outcome; `say` gets what people should know meanwhile."""
-
-    files: SharedFiles
-    clock: Clock
-    wait: FactWait
-    _: KW_ONLY
-    pods: int
-    say: Callable[[str], None]
-    ended: Callable[[WaitOutcome], None]
-    chance: Callable[[], float] = random.random
-
-    def __post_init__(self) -> None:
-        self._failures = 0
-        """One after the other, up to now."""
-        self._warned: set[str] = set()
-        self._report_at = self.clock.now() + REPORT_SECONDS
-
-    def look(self) -> None:
-        """Begin, or go on."""
-        self.files.look(self.wait.job, (), (), self._looked)
-
-    def _looked(self, answer: SharedAnswer) -> None:
+def await_facts(
+    wait: FactWait,
+    pods: int,
+    say: Callable[[str], None],
+    *,
+    now: Callable[[], float] = time.monotonic,
+    chance: Callable[[], float] = random.random,
+) -> Steps[WaitOutcome]:
+    """One wait, to its outcome; `say` gets what people should know meanwhile."""
+    failures, warned, report_at = 0, set[str](), now() + REPORT_SECONDS
+    while True:
+        was_known = wait.place is not None
+        answer, outcome = yield from _look(wait, now)
         if answer.why:
-            self._fail(answer.why)
-            return
-        now, was_known = self.clock.now(), self.wait.place is not None
-        outcome = self.wait.look(now, answer.value["names"])
-        place = self.wait.place
-        if place and not was_known:
-            self._report_at = now
-        if outcome or place is None:
-            self._go_on(outcome)
-        else:
-            known = list(self.wait.facts)
-
-            def judge(answer: SharedAnswer) -> None:
-                if answer.why:
-                    self._fail(answer.why)
-                else:
-                    found: dict[str, Any] = answer.value
-                    now = self.clock.now()
-                    self._go_on(self.wait.judge(now, found["names"], found["texts"], found["problems"]))
-
-            self.files.look(place.directory, file_prefixes(self.wait.name), known, judge)
-
-    def _fail(self, why: str) -> None:
-        """The directory could not be looked at."""
-        self._failures += 1
-        if self._failures >= MOST_FAILURES:
-            self.ended(unusable(why))
-        else:
-            self.clock.later(LEADER_SECONDS, self.look)
-
-    def _go_on(self, outcome: WaitOutcome | None) -> None:
-        self._failures = 0
+            failures += 1
+            if failures >= MOST_FAILURES:
+                return _unusable(answer.why)
+            yield LEADER_SECONDS
+            continue
         if outcome is not None:
-            self._end(outcome)
-            return
-        for file, why in self.wait.problems.items():
-            if file not in self._warned:
-                self._warned.add(file)
-                self.say(f"warning: {file} is not a fact: {why}")
-        now = self.clock.now()
-        if now >= self._report_at:
-            self._report_at = now + REPORT_SECONDS
-            self.say(self.wait.report())
-        seconds = poll_seconds(self.pods, self.chance()) if self.wait.place else LEADER_SECONDS
-        self.clock.later(seconds, self.look)
-
-    def _end(self, outcome: WaitOutcome) -> None:
-        """Pods that seem lost may be alive, and their beats refused, in a directory that nobody can write any more."""
-
-        def tried(answer: SharedAnswer) -> None:
-            self.ended(unusable(f"{answer.why}; {outcome.what}") if answer.why else outcome)
-
-        if outcome.code == Exit.TRY_AGAIN:
-            self.files.try_(tried)
-        else:
-            self.ended(outcome)
+            return (yield from _checked(outcome))
+        failures = 0
+        for file, why in wait.problems.items():
+            if file not in warned:
+                warned.add(file)
+                say(f"warning: {file} is not a fact: {why}")
+        if now() >= report_at or (wait.place and not was_known):
+            report_at = now() + REPORT_SECONDS
+            say(wait.report())
+        yield poll_seconds(pods, chance()) if wait.place else LEADER_SECONDS
 
 
-def unusable(why: str) -> WaitOutcome:
+def _look(wait: FactWait, now: Callable[[], float]) -> Steps[tuple[SharedAnswer, WaitOutcome | None]]:
+    """At who is alive and, once it is known where they are, at the facts."""
+    answer = yield look(wait.job)
+    outcome = None if answer.why else wait.look(now(), answer.value["names"])
+    place = wait.place
+    if answer.why or outcome or place is None:
+        return answer, outcome
+    answer = yield look(place.directory, file_prefixes(wait.name), wait.facts)
+    if not answer.why:
+        found = answer.value
+        outcome = wait.judge(now(), found["names"], found["texts"], found["problems"])
+    return answer, outcome
+
+
+def _checked(outcome: WaitOutcome) -> Steps[WaitOutcome]:
+    """Pods that seem lost may be alive, and their beats refused, in a directory that nobody can write any more."""
+    if outcome.code == Exit.TRY_AGAIN:
+        tried = yield SharedCommand(("try",))
+        if tried.why:
+            return _unusable(f"{tried.why}; {outcome.what}")
+    return outcome
+
+
+def _unusable(why: str) -> WaitOutcome:
     return WaitOutcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}")

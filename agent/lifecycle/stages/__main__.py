@@ -17,9 +17,9 @@ from agent.errors import AgentError, Exit, SystemFault
 from agent.lifecycle.sharing.background import Background
 from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, Signals, Told
-from agent.lifecycle.stages.sequence import Failed, carry_out
+from agent.lifecycle.stages.sequence import carry_out
 from agent.lifecycle.stages.site import PodSite
-from agent.lifecycle.stages.work import Work
+from agent.lifecycle.stages.work import Failed, Work
 from agent.paths import DOWNLOADERS_DIR, RunDir
 from agent.settings import Found, read_settings
 

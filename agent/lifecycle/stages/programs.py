@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from agent.decide.pipeline import Stage
@@ -54,26 +55,19 @@ class Signals:
             raise Told(self.came)
 
 
+@dataclass
 class Programs:
     """One after the other, in this pod's environment. notes: file for lines that are worth keeping. Within `looking_at`
     the shared storage is looked at, which may hang."""
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        notes: str,
-        signals: Signals,
-        say: Callable[[str], None],
-        looking_at: LookingAt,
-    ) -> None:
-        self._environ = environ
-        self._notes = notes
-        self._signals = signals
-        self.looking_at = looking_at
-        self.say = say
-        self._running: Piped | None = None
-        self.lost = ""
-        """Why nothing may be written any more; empty: it may."""
+    _environ: Mapping[str, str]
+    _notes: str
+    _signals: Signals
+    say: Callable[[str], None]
+    looking_at: LookingAt
+    lost: str = ""
+    """Why nothing may be written any more; empty: it may."""
+    _running: Piped | None = None
 
     def run(
         self,

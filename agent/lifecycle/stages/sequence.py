@@ -4,117 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from typing import NamedTuple, Protocol
+from contextlib import ExitStack, suppress
 
 from agent import wire
 from agent.decide.completeness import ABSENT, Checkpoint
 from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageOutput
-from agent.decide.stages import StageRecord, StageVerdict, is_training, judge, published, repeats_at, staged
+from agent.decide.stages import StageVerdict, is_training, judge, published, repeats_at, staged
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
+from agent.lifecycle.sharing.background import Held
+from agent.lifecycle.stages.site import PodSite
+from agent.lifecycle.stages.work import Begin, Failed
 
 
-class Begin(NamedTuple):
-    """How a stage begins, as the lead says it to those who take part."""
-
-    needed: bool
-    resumes: str = ""
-    """The directory with the checkpoint from which a training goes on; empty: the one in its arguments."""
-    repeats_at: int | None = None
-    """An earlier attempt of this job has failed in this stage, with this checkpoint as its newest (-1: none)."""
-
-
-class Claimed(Protocol):
-    def until(self) -> float:
-        """It is surely held until this time of the monotonic clock. Raises PeerLost."""
-
-
-class Site(Protocol):
-    """What the stages find and do on this pod."""
-
-    epoch: str
-    """The epoch of this attempt of the job."""
-
-    def problem(self, output: StageOutput) -> str:
-        """Why it is not complete; empty when it is."""
-
-    def newest(self, output: StageOutput) -> Checkpoint | None: ...
-
-    def names(self, path: str) -> Sequence[str]:
-        """What is in a directory."""
-
-    def record(self, stage: Stage) -> StageRecord | None: ...
-
-    def new_record(self, stage: Stage) -> StageRecord: ...
-
-    def claim(self, stage: Stage) -> AbstractContextManager[Claimed]: ...
-
-    def prepare(self, stage: Stage, verdict: StageVerdict, claimed: Claimed) -> None:
-        """Make the place in which the stage works."""
-
-    def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
-        """A directory from which the training can go on with that checkpoint."""
-
-    # What others see: not done when the claim is lost
-
-    def keep(self, stage: Stage, record: StageRecord, claimed: Claimed) -> None:
-        """Store its record."""
-
-    def rename(self, old: str, new: str, claimed: Claimed) -> None: ...
-
-    def link(self, old: str, new: str, claimed: Claimed) -> None: ...
-
-    def restore(self, stage: Stage, claimed: Claimed) -> str:
-        """Make damaged files whole again where that is enough. Returns which, in words; empty for none."""
-
-    def edits(self, stage: Stage) -> str:
-        """What somebody has changed in complete outputs, in words; empty for nothing."""
-
-    def set_aside(self, path: str, claimed: Claimed) -> None:
-        """Keep what is there under another name; nothing when nothing is there."""
-
-    def clear(self, stage: Stage, claimed: Claimed) -> None:
-        """Take away what is left of the place in which it was made."""
-
-    def work(self, stage: Stage, begin: Begin) -> str:
-        """Why what was made cannot be used although the program ended with 0; empty: nothing says so.
-
-        Raises AgentError and Failed.
-        """
-
-    def check_room(self, stages: Sequence[Stage]) -> None:
-        """Raises DirectoryUnusable where not all that these stages make has room: before the first one is begun."""
-
-    def leave_mark(self) -> None:
-        """Write what other pods must see, if they have the same storage."""
-
-    def find_mark(self) -> None:
-        """Raises DirectoryUnusable where this pod has another storage than the lead."""
-
-    def remove_mark(self) -> None: ...
-
-    def note_made(self, stage: Stage) -> None:
-        """For those who look for flags of old launchers."""
-
-    def meet(self, name: str, says: str = "") -> Mapping[int, str]: ...
-
-    def say(self, text: str) -> None: ...
-
-    def begun(self, stage: Stage, number: int, of: int) -> None: ...
-
-    def ended(self, stage: Stage, why: str) -> None:
-        """why: it was passed over; empty when it was carried out."""
-
-
-class Failed(Exception):
-    """A stage's own program has failed, or what it made is not right."""
-
-    def __init__(self, code: int, what: str, hint: str = "", origin: str = "workload") -> None:
-        super().__init__(what)
-        self.code, self.what, self.hint, self.origin = int(code), what, hint, origin
-
-
-def carry_out(pipeline: Pipeline, site: Site) -> None:
+def carry_out(pipeline: Pipeline, site: PodSite) -> None:
     """All stages, in their order. Raises AgentError and Failed for the one that fails."""
     trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
     finished = _finished(pipeline, site, trainings)
@@ -136,7 +38,7 @@ def carry_out(pipeline: Pipeline, site: Site) -> None:
             finished = ""
 
 
-def _gather(pipeline: Pipeline, site: Site, finished: str) -> str:
+def _gather(pipeline: Pipeline, site: PodSite, finished: str) -> str:
     """Wait until all pods are there and see the same storage; what the lead says. Raises AgentError."""
     if pipeline.leads:
         site.leave_mark()
@@ -152,7 +54,7 @@ def _gather(pipeline: Pipeline, site: Site, finished: str) -> str:
     return said
 
 
-def _finished(pipeline: Pipeline, site: Site, trainings: Sequence[Stage]) -> str:
+def _finished(pipeline: Pipeline, site: PodSite, trainings: Sequence[Stage]) -> str:
     """What the lead says where all trainings are complete and nothing is to be made anew: nothing is made for them."""
     if not pipeline.leads or not trainings:
         return ""
@@ -163,7 +65,7 @@ def _finished(pipeline: Pipeline, site: Site, trainings: Sequence[Stage]) -> str
     return f"{trainings[-1].name}: {verdicts[-1].why}"
 
 
-def _check_what_is_left_out(pipeline: Pipeline, site: Site) -> None:
+def _check_what_is_left_out(pipeline: Pipeline, site: PodSite) -> None:
     """Refuse at once, and not after hours of downloads, what a stage will need and none will make. Raises
     MissingProgram."""
     made = {output.path for stage in pipeline.stages if not stage.passed_over for output in stage.outputs}
@@ -180,7 +82,7 @@ def _lacks(pipeline: Pipeline, stage: Stage, output: StageOutput, why: str) -> M
     return MissingProgram(f"{stage.name} needs {output.path}: {why}", "\n".join(hints))
 
 
-def _judge(site: Site, stage: Stage) -> StageVerdict:
+def _judge(site: PodSite, stage: Stage) -> StageVerdict:
     if not stage.outputs:
         return StageVerdict(True, "it has no outputs to check")
     problems = ((output, site.problem(output)) for output in stage.outputs)
@@ -191,7 +93,7 @@ def _judge(site: Site, stage: Stage) -> StageVerdict:
 class _Turn:
     """One stage on this pod."""
 
-    def __init__(self, pipeline: Pipeline, site: Site, stage: Stage, finished: bool) -> None:
+    def __init__(self, pipeline: Pipeline, site: PodSite, stage: Stage, finished: bool) -> None:
         """finished: nothing is made, nor looked at, for the training is complete."""
         self._pipeline = pipeline
         self._site = site
@@ -258,7 +160,7 @@ class _Turn:
                 raise
         return ""
 
-    def _make(self, begin: Begin, claimed: Claimed) -> None:
+    def _make(self, begin: Begin, claimed: Held) -> None:
         wrong = self._site.work(self._stage, begin)
         if self._stage.where == "together":  # the last pod alone may have seen it
             wrong = next(filter(None, self._meet("is done", wrong).values()), "")
@@ -271,14 +173,14 @@ class _Turn:
             return StageVerdict(False, self._not_needed)
         return _judge(self._site, self._stage)
 
-    def _restored(self, verdict: StageVerdict, claimed: Claimed) -> StageVerdict:
+    def _restored(self, verdict: StageVerdict, claimed: Held) -> StageVerdict:
         restored = self._site.restore(self._stage, claimed)
         if not restored:
             return verdict
         verdict = self._judge()
         return verdict if verdict.needed else verdict._replace(why=f"{restored}; {verdict.why}")
 
-    def _taken_over(self, verdict: StageVerdict, claimed: Claimed) -> StageVerdict:
+    def _taken_over(self, verdict: StageVerdict, claimed: Held) -> StageVerdict:
         """Whether an older launcher has left it complete elsewhere."""
         stage, site = self._stage, self._site
         for older in stage.older:
@@ -289,7 +191,7 @@ class _Turn:
                 return StageVerdict(False, f"complete, by its content, in {older}")
         return verdict
 
-    def _begin(self, verdict: StageVerdict, claimed: Claimed) -> Begin:
+    def _begin(self, verdict: StageVerdict, claimed: Held) -> Begin:
         """Check what it needs, and prepare. Raises AgentError."""
         stage, site = self._stage, self._site
         for output in stage.needs:
@@ -307,7 +209,7 @@ class _Turn:
         resumes = "" if newest is None else site.begin_from(stage, newest)
         return Begin(True, resumes, repeats_at(before, site.epoch))
 
-    def _own_checkpoint(self, verdict: StageVerdict, claimed: Claimed) -> Checkpoint | None:
+    def _own_checkpoint(self, verdict: StageVerdict, claimed: Held) -> Checkpoint | None:
         """The newest that this training has saved, and none of another."""
         newest = self._site.newest(self._stage.outputs[0])
         if newest is not None and verdict.aside:
@@ -315,14 +217,14 @@ class _Turn:
             return None
         return newest
 
-    def _refuse(self, wrong: str, claimed: Claimed) -> None:
+    def _refuse(self, wrong: str, claimed: Held) -> None:
         """What was trained has its name already: say in its record that it cannot be used. Raises Failed."""
         if is_training(self._stage):
             record = self._site.new_record(self._stage)._replace(done=False, wrong=wrong)
             self._site.keep(self._stage, record, claimed)
         raise Failed(Exit.WRONG_RESULT, wrong)
 
-    def _finish(self, claimed: Claimed) -> None:
+    def _finish(self, claimed: Held) -> None:
         """Give what was made its name: after its record, so that nothing bears its name without one, and after what
         had the name before is gone, so that no record stands for that."""
         stage, site = self._stage, self._site

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline find on a pod and do there: agent.lifecycle.stages.sequence.Site."""
+"""What the stages of a pipeline find on a pod and do there, in the order of agent.lifecycle.stages.sequence."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.background import Background, Held
 from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, note
-from agent.lifecycle.stages.sequence import Begin, Claimed, Failed
-from agent.lifecycle.stages.work import Work
+from agent.lifecycle.stages.work import Begin, Failed, Work
 from agent.machine import files, stored
 from agent.settings import Settings
 
@@ -40,7 +39,7 @@ MOST_NAMED = 10
 
 @dataclass
 class PodSite:
-    """The real one."""
+    """Shared storage, programs and other pods, as one pod meets them. Tests put a fake in its place."""
 
     pipeline: Pipeline
     settings: Settings
@@ -53,6 +52,7 @@ class PodSite:
 
     def __post_init__(self) -> None:
         self.epoch = self.settings.epoch
+        """The epoch of this attempt of the job."""
         self._files = stored.StoredFiles(os.environ)
         self._begun = 0.0
         self.say = self.programs.say
@@ -62,6 +62,7 @@ class PodSite:
     # What is there
 
     def problem(self, output: StageOutput) -> str:
+        """Why it is not complete; empty when it is."""
         with self.background.looking_at(output.path):
             return problem(output, self._files)
 
@@ -70,6 +71,7 @@ class PodSite:
             return newest_checkpoint(output.path, self._files)
 
     def names(self, path: str) -> Sequence[str]:
+        """What is in a directory."""
         with self.background.looking_at(path):
             return self._files.names(path)
 
@@ -85,7 +87,7 @@ class PodSite:
     def new_record(self, stage: Stage) -> stages.StageRecord:
         return stages.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch)
 
-    # Writing
+    # Writing: what others see is not done when the claim is lost
 
     @contextmanager
     def claim(self, stage: Stage) -> Iterator[Held]:
@@ -93,7 +95,8 @@ class PodSite:
         with self.background.claim(self._name(stage), self.programs.lose) as held:
             yield held
 
-    def prepare(self, stage: Stage, verdict: stages.StageVerdict, claimed: Claimed) -> None:
+    def prepare(self, stage: Stage, verdict: stages.StageVerdict, claimed: Held) -> None:
+        """Make the place in which the stage works."""
         place = stage.staging or stage.target
         claimed.until()
         with self.background.looking_at(place):
@@ -108,6 +111,7 @@ class PodSite:
                 stored.copy_texts(dict(stage.work.arguments)[stage.work.copies], place)
 
     def check_room(self, stages: Sequence[Stage]) -> None:
+        """Raises DirectoryUnusable where not all that these stages make has room: before the first one is begun."""
         asked = [stage for stage in stages if stage.space]
         if asked:
             place = self.settings.shared_dir
@@ -118,7 +122,7 @@ class PodSite:
             if why := too_little_room(place, total, there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
-    def _take_up(self, stage: Stage, verdict: stages.StageVerdict, claimed: Claimed) -> None:
+    def _take_up(self, stage: Stage, verdict: stages.StageVerdict, claimed: Held) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
         mark, inputs = mark_of(stage), json.dumps(dict(stage.inputs), sort_keys=True)
         is_own = isinstance(stage.work, Model) and not verdict.aside and os.path.lexists(stage.target)
@@ -130,7 +134,8 @@ class PodSite:
         files.write(mark, inputs)
 
     def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
-        """Not the checkpoint's own: the script copies *.json from there to that one, and cp copies none onto itself."""
+        """A directory from which the training can go on with that checkpoint. Not the checkpoint's own: the script
+        copies *.json from there to that one, and cp copies none onto itself."""
         work = stage.work
         assert isinstance(work, StageCommand)
         directory = f"{self.settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
@@ -141,6 +146,10 @@ class PodSite:
         return directory
 
     def work(self, stage: Stage, begin: Begin) -> str:
+        """Why what was made cannot be used although the program ended with 0; empty: nothing says so.
+
+        Raises AgentError and Failed.
+        """
         try:
             return self.worker.do(stage, begin)
         except Failed as failed:
@@ -150,16 +159,18 @@ class PodSite:
             hint = f"it has failed in the attempt before, too, and saved no checkpoint since (exit code {failed.code})"
             raise Failed(Exit.WRONG_RESULT, failed.what, hint) from failed
 
-    def keep(self, stage: Stage, record: stages.StageRecord, claimed: Claimed) -> None:
+    def keep(self, stage: Stage, record: stages.StageRecord, claimed: Held) -> None:
+        """Store its record."""
         self.background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
 
-    def rename(self, old: str, new: str, claimed: Claimed) -> None:
+    def rename(self, old: str, new: str, claimed: Held) -> None:
         self._show(new, claimed, lambda: stored.rename(old, new))
 
-    def link(self, old: str, new: str, claimed: Claimed) -> None:
+    def link(self, old: str, new: str, claimed: Held) -> None:
         self._show(new, claimed, lambda: os.symlink(old, new))
 
-    def restore(self, stage: Stage, claimed: Claimed) -> str:
+    def restore(self, stage: Stage, claimed: Held) -> str:
+        """Make damaged files whole again where that is enough. Returns which, in words; empty for none."""
         restored: list[str] = []
         for output in stage.outputs:
             with self.background.looking_at(output.path):
@@ -177,13 +188,15 @@ class PodSite:
         return f"restored, as missing or cut off: {_some(restored)}" if restored else ""
 
     def edits(self, stage: Stage) -> str:
+        """What somebody has changed in complete outputs, in words; empty for nothing."""
         edited: list[str] = []
         for output in stage.outputs:
             with self.background.looking_at(output.path):
                 edited += map(path_of, changed_files(output, self._files))
         return f"edited, and kept so: {_some(edited)}" if edited else ""
 
-    def set_aside(self, path: str, claimed: Claimed) -> None:
+    def set_aside(self, path: str, claimed: Held) -> None:
+        """Keep what is there under another name; nothing when nothing is there."""
         with self.background.looking_at(path):
             there = os.path.lexists(path)
         if there:
@@ -191,14 +204,15 @@ class PodSite:
             self.say(f"{path} does not match what is needed: moved to {aside}")
             self.rename(path, aside, claimed)
 
-    def clear(self, stage: Stage, claimed: Claimed) -> None:
+    def clear(self, stage: Stage, claimed: Held) -> None:
+        """Take away what is left of the place in which it was made."""
         if stage.staging:
             claimed.until()
             with self.background.looking_at(stage.staging):
                 stored.remove(stage.staging)
                 stored.remove(mark_of(stage))
 
-    def _show(self, path: str, claimed: Claimed, act: Callable[[], None]) -> None:
+    def _show(self, path: str, claimed: Held, act: Callable[[], None]) -> None:
         with self.background.looking_at(path):
             until = claimed.until()
             if time.monotonic() > until:
@@ -214,9 +228,11 @@ class PodSite:
                 self.background.remove(where, flag)
 
     def leave_mark(self) -> None:
+        """Write what other pods must see, if they have the same storage."""
         self.background.put(MARKS, self._job, f"{self.pipeline.run}\n")
 
     def find_mark(self) -> None:
+        """Raises DirectoryUnusable where this pod has another storage than the lead."""
         # No client of NFS or Lustre keeps what it has read for so long, unless it was told to.
         if not self.background.find(MARKS, self._job, f"{self.pipeline.run}\n", 40.0):
             what = f"this pod does not see in {self.settings.shared_dir} what pod {self.pipeline.pods[0]} has written"
@@ -230,6 +246,7 @@ class PodSite:
         return folder(self.epoch.rsplit(".", 2)[0])
 
     def note_made(self, stage: Stage) -> None:
+        """For those who look for flags of old launchers."""
         later = self.pipeline.stages[[each.name for each in self.pipeline.stages].index(stage.name) + 1 :]
         for where, flag in self._old_flags(stages.flag_of(stage, later)):
             self.background.put(where, flag, f"{self.pipeline.run}\n")
@@ -252,6 +269,7 @@ class PodSite:
         return self._stage.name
 
     def ended(self, stage: Stage, why: str, status: int = 0) -> None:
+        """why: it was passed over; empty when it was carried out."""
         seconds = round(time.monotonic() - self._begun, 3)
         self._note("done", stage, status=status, seconds=seconds, stuck=False, passed_over=why)
 

@@ -6,14 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.decide.ending import exit_code, signal_name
 from agent.decide.pipeline import Files, GitCheckout, Model, Packages, Stage, StageCommand
 from agent.decide.progress import too_little_room
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost, SettingsError, SystemFault
 from agent.lifecycle.stages.programs import Programs
-from agent.lifecycle.stages.sequence import Begin, Failed
 from agent.machine import stored
 from agent.machine.patience import retrying
 from agent.paths import package_home, shipped
@@ -36,6 +35,24 @@ GUARDED = (NCCL, "torch")
 MOST_QUOTED = 1000
 ITERATION = "elapsed time per iteration (ms):"
 """In each line in which Megatron says how an iteration went; only the last rank prints them."""
+
+
+class Begin(NamedTuple):
+    """How a stage begins, as the lead says it to those who take part."""
+
+    needed: bool
+    resumes: str = ""
+    """The directory with the checkpoint from which a training goes on; empty: the one in its arguments."""
+    repeats_at: int | None = None
+    """An earlier attempt of this job has failed in this stage, with this checkpoint as its newest (-1: none)."""
+
+
+class Failed(Exception):
+    """A stage's own program has failed, or what it made is not right."""
+
+    def __init__(self, code: int, what: str, hint: str = "", origin: str = "workload") -> None:
+        super().__init__(what)
+        self.code, self.what, self.hint, self.origin = int(code), what, hint, origin
 
 
 class Work:
