@@ -19,7 +19,7 @@ from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.matching import Pair, stratum
 from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 
-FIRST_SEED = 1_000_000
+FIRST_SEED = 7_000_000
 REPEATS = 5
 SIZES = (5, 8, 9, 10, 16, 33, 64, 127, 256)
 MOST_PODS_OF_ALL_SEEDS = 64

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agent.decide.finding import Finding, Severity
+from agent.decide.leaving_out import report_node
 from agent.decide.words import size_text
 from agent.health.doctor import nccl_diag, xids
 
@@ -30,8 +31,9 @@ ACCELERATORS = {
 BLACKWELL = "B200"
 BLACKWELL_DRIVER, BLACKWELL_CUDA = "570.133.20", "12.8"
 RESET = "drain the node and reset the GPU or restart the node"
-REPORT_XID = f"{RESET}; on GKE: kubectl label node {{node}} cloud.google.com/fault-behavior=XID"
-REPORT_SLOW = "on GKE: kubectl label node {node} cloud.google.com/fault-behavior=PERFORMANCE"
+REPORT_XID = f"{RESET}; {{xid}}"
+REPORT_SLOW = "{slow}"
+"""`action_text` puts the commands in."""
 
 
 class Observation(NamedTuple):
@@ -57,12 +59,16 @@ class HealthCheck(NamedTuple):
     severity: Severity
     source: str
     action: str
-    """`{node}` is the pod's node"""
+    """`action_text` says it of a node"""
 
 
 def examine(readings: Readings, pod: int, node: str) -> list[Finding]:
     """What all checks that apply to this pod see."""
     return [finding for check in CHECKS if check.applies(readings) for finding in _findings(check, readings, pod, node)]
+
+
+def action_text(action: str, node: str) -> str:
+    return action.format(xid=report_node(node, "XID"), slow=report_node(node, "PERFORMANCE"))
 
 
 def _findings(check: HealthCheck, readings: Readings, pod: int, node: str) -> Iterator[Finding]:
@@ -79,7 +85,7 @@ def _findings(check: HealthCheck, readings: Readings, pod: int, node: str) -> It
             one.value,
             check.limit,
             check.source,
-            check.action.format(node=node or "NODE"),
+            action_text(check.action, node),
         )
 
 

@@ -11,7 +11,7 @@ from agent.decide.finding import Finding, Severity
 from agent.decide.subset import pods_text
 from agent.decide.words import count_text
 from agent.health.doctor import xids
-from agent.health.doctor.checks import REPORT_SLOW, REPORT_XID
+from agent.health.doctor.checks import REPORT_SLOW, REPORT_XID, action_text
 
 Counted = Mapping[str, Any]
 """One reading (agent/health/doctor/counted.py): `uptime`; `counters` and `states`, by device and name; `xids`;
@@ -106,7 +106,7 @@ def unseen(why: str, pod: int, node: str) -> tuple[Finding, ...]:
 
 def _maker(pod: int, node: str) -> Callable[..., Finding]:
     def make(check: str, severity: Severity, **more: str) -> Finding:
-        action = more.pop("action", "").format(node=node or "NODE")
+        action = action_text(more.pop("action", ""), node)
         return Finding(check=check, severity=severity, pod=pod, node=node, action=action, **{"state": "bad", **more})  # type: ignore[arg-type]
 
     return make

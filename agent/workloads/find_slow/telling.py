@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.finding import Finding, State
-from agent.decide.leaving_out import nodes_of, without_them
+from agent.decide.leaving_out import nodes_of, report_node, without_them
 from agent.decide.location import location_text
 from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
@@ -26,7 +26,7 @@ FINDINGS = "findings.json"
 SOURCE = "the other pairs of this run that are as far apart"
 MOST_ROWS = 12
 COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "%", "state": ""}
-LOOK = "on the pod, a4-agent doctor; on GKE, kubectl label node {} cloud.google.com/fault-behavior=PERFORMANCE"
+LOOK = "on the pod, a4-agent doctor; {}"
 
 
 class Told(NamedTuple):
@@ -176,8 +176,8 @@ def _advice(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
     if not verdict.excludable:
         return ["more than a fifth of the pods: look at the cluster before you leave them out"]
     slow = [peers[one.node] for one in verdict.slow]
-    labels = [f"GKE: kubectl label node {node} cloud.google.com/fault-behavior=PERFORMANCE" for node in nodes_of(slow)]
-    return [*without_them(peers, {peer.index for peer in slow}), *labels]
+    reports = [report_node(node, "PERFORMANCE") for node in nodes_of(slow) or [""]]
+    return [*without_them(peers, {peer.index for peer in slow}), *reports]
 
 
 def _finding(
@@ -190,7 +190,7 @@ def _finding(
     value = "nothing comes through" if slow and not slow.share else value
     value = "too few pairs can be compared" if state == "unknown" else value
     limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
-    action = LOOK.format(peer.known_node or "NODE") if slow else ""
+    action = LOOK.format(report_node(peer.known_node, "PERFORMANCE")) if slow else ""
     return Finding(check, state, "fatal", peer.index, peer.node, parts.get(rank, ""), value, limit, SOURCE, action)
 
 
