@@ -45,6 +45,7 @@ def main() -> None:
         if args.checkpoint:
             torch.save(layers.state_dict(), args.checkpoint)
         print(f"trained on {dist.get_world_size()} ranks", flush=True)
+    dist.barrier()  # gloo may abort a rank that ends right after its last backward() (pytorch#190489)
     dist.destroy_process_group()
 
 

@@ -57,6 +57,12 @@ _GONE = re.compile("|".join(PEER_GONE))
 _OWN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|CUDA error|out of memory")
 """Stronger than the words above, which may be in the same text."""
 
+_DIED_ENDING = "terminate called without an active exception"
+_WHY_ENDING = (
+    "its Python was ending while a thread of torch still worked (pytorch#190489): call torch.distributed.barrier() and "
+    "destroy_process_group() at the end of the program"
+)
+
 _ENTRY = re.compile(
     r"^\[\d+\]:\n"
     r"  time +: (?P<time>\S+)\n"
@@ -125,6 +131,8 @@ def _why(context: RunContext, failures: list[Failure], cause: Failure, outcome: 
     another, who that is."""
     output = outcome.failures.get(cause.index, FailedPart()).output
     said = cause.trace or last_words(context, cause.rank, last_lines(of_rank(output, cause.rank)), cause.message)
+    if cause.exit_code == -Signals.SIGABRT and _DIED_ENDING in output:
+        said = lines(_WHY_ENDING, said)
     if outcome.lost or not all_victims(failures):
         return said
     hint = "every rank that failed only missed another one: look at the network, and at ranks that hung"

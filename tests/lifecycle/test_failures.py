@@ -202,6 +202,15 @@ def test_ranks_that_only_missed_another_are_not_waited_for_longer_than_that() ->
     assert FAILING_SECONDS < world.seconds - before < FAILING_SECONDS + 1
 
 
+def test_a_rank_that_torch_aborts_at_its_end_is_told_what_to_call() -> None:
+    """What libstdc++ prints then, of torch 2.13 over gloo."""
+    world, run_id = running("torchrun")
+    fail(world, 3, said="terminate called without an active exception\n" + summary(entry(0, 3, -6)), seconds=0)
+    end = ends(world, 1, run_id)["end"]
+    assert "rank 3 was killed by SIGABRT" in end["what"]
+    assert "torch.distributed.barrier()" in end["why"]
+
+
 @pytest.mark.parametrize("said", [KILLED, summary(entry(0, 0, 1, OOM))])
 def test_a_plain_failure_costs_a_moment(said: str) -> None:
     world, run_id = running("torchrun")
