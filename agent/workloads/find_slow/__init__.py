@@ -94,7 +94,7 @@ class FindSlow(Workload):
         record, stages = read_pairs(outcome.record), read_stages(outcome.record)
         peers = context.plan.peers
         verdict = judge([peer.place for peer in peers], record.measured)
-        told = tell(peers, record.measured, verdict, stages.over or "tcp", stages.slow_gpus())
+        told = tell(peers, record.measured, verdict, stages.over or "tcp", stages.slow_gpus(), stages.slow_parts())
         network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=False, must=True)
         measured = Measurements(
             tables=[*told.tables, *stages.tables(peers)],

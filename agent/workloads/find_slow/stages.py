@@ -12,6 +12,7 @@ from agent.decide.finding import Finding
 from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
 from agent.decide.subset import pods_text
+from agent.decide.words import at_most, is_are, listed
 from agent.workloads.find_slow.fitting import SIGMAS
 from agent.workloads.find_slow.gathering import Gathered, smallest_failed
 
@@ -120,10 +121,21 @@ class Stages:
             found.append(f"all_gather over {pods} did not come to its end, though all pairs of these pods do")
         return found
 
+    def slow_parts(self) -> dict[int, str]:
+        """Rank → what of it is slow: "GPU 1 and NVLink"."""
+        devices: dict[int, dict[str, None]] = {}
+        for one in self.low():
+            devices.setdefault(one.rank, {})[one.device] = None
+        return {rank: listed([*found]) for rank, found in devices.items()}
+
     def sentence(self, peers: Sequence[PlannedPeer]) -> str:
         """What there is besides slow pods, where there is a reason."""
-        pods = sorted({peers[one.rank].index for one in self.low()})
-        return f"GPU, NVLink or NIC of {pods_text(pods)} is slow" if pods else "an all_gather does not come to its end"
+        named = [f"{part} of pod {peers[rank].index}" for rank, part in sorted(self.slow_parts().items())]
+        if not named:
+            return "an all_gather does not come to its end"
+        return (
+            f"{listed(at_most(named, 3, 'of {} more'))} {is_are({(one.rank, one.device) for one in self.low()})} slow"
+        )
 
     def findings(self, peers: Sequence[PlannedPeer]) -> list[Finding]:
         found = []

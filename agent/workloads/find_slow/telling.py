@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ from agent.workloads.find_slow.verdict import PairVerdict, SlowNode
 NAMES = {"tcp": "TCP", "gloo": "gloo", "nccl": "NCCL"}
 FINDINGS = "findings.json"
 SOURCE = "the other pairs of this run that are as far apart"
+EXCLUDED_SHARE = 0.2
+"""So many pods at most are left out: more of them slow is a fault of the cluster."""
 MOST_ROWS = 12
 COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "%", "state": ""}
 LOOK = "on the pod, a4-agent doctor; {}"
@@ -47,10 +49,13 @@ def tell(
     verdict: PairVerdict,
     over: str = "tcp",
     gpus: Mapping[tuple[int, int], bool] | None = None,
+    alone: Mapping[int, str] | None = None,
 ) -> Told:
-    """`gpus`: (node rank, GPU) → whether it is slow by itself, of those that were measured so."""
+    """`gpus`: (node rank, GPU) → whether it is slow by itself, of those that were measured so. `alone`: node rank →
+    what of it is slow by itself, "GPU 1 and NVLink"."""
+    alone = alone or {}
     parts = {one.node: part_text(one, gpus or {}) for one in verdict.slow}
-    rows = [_row(peers, rank, measured, verdict, parts) for rank in _worst_first(verdict)]
+    rows = [_row(peers, rank, measured, verdict, {**alone, **parts}) for rank in _worst_first(verdict, alone)]
     texts = [[*row[:4], "-" if row[4] is None else f"{row[4]:.0f}%", row[5] or ""] for row in rows[:MOST_ROWS]]
     shown = render(tuple(COLUMNS), texts, right=(4,), columns=80)
     if more := len(rows) - MOST_ROWS:
@@ -59,7 +64,8 @@ def tell(
     doubts = _doubts(peers, verdict)
     code = Exit.WRONG_RESULT if reasons else Exit.OK
     what = _sentence(peers, verdict, reasons, parts)
-    advice = _advice(peers, verdict)
+    bad = {*parts, *alone}
+    advice = _advice(peers, bad)
     text = "\n".join([f"find-slow: {what}", *(f"  {one}" for one in [*at_most(reasons), *doubts]), "", shown, *advice])
     check = f"{NAMES[over]} to other pods"
     found = [_finding(peers, rank, verdict, parts, check) for rank in range(len(peers))]
@@ -71,7 +77,7 @@ def tell(
         text=text,
         tables=[table("find-slow-pods", f"{NAMES[over]} between pairs of pods, the slower direction", COLUMNS, rows)],
         found=found,
-        files={**_files(peers, verdict, gpus or {}), FINDINGS: findings_json(found)},
+        files={**_files(peers, bad, verdict.cleared - bad), FINDINGS: findings_json(found)},
     )
 
 
@@ -89,9 +95,9 @@ def part_text(slow: SlowNode, gpus: Mapping[tuple[int, int], bool]) -> str:
     return " and ".join(f"{what} {ranges(rails)}" for what, rails in named.items())
 
 
-def _worst_first(verdict: PairVerdict) -> list[int]:
-    slow = sorted(verdict.slow, key=lambda one: one.share)
-    return [*(one.node for one in slow), *verdict.unclear, *sorted(verdict.cleared)]
+def _worst_first(verdict: PairVerdict, alone: Collection[int]) -> list[int]:
+    slow = [one.node for one in sorted(verdict.slow, key=lambda one: one.share)]
+    return list(dict.fromkeys([*slow, *sorted(alone), *verdict.unclear, *sorted(verdict.cleared)]))
 
 
 def _row(
@@ -105,7 +111,8 @@ def _row(
     rails = {*slow.rails} if slow else set()
     speeds = [one.speed for one in measured if rank in one.pair and (not rails or one.rail in rails)]
     pairs = len({(one.round, one.pair) for one in measured if rank in one.pair})
-    said = f"{parts[rank]} {_state(slow)}".strip() if slow else "cannot tell" if rank in verdict.unclear else "ok"
+    how = _state(slow) if slow else "slow"
+    said = f"{parts[rank]} {how}".strip() if rank in parts else "cannot tell" if rank in verdict.unclear else "ok"
     share = slow.share if slow else verdict.shares.get(rank)
     usual = None if share is None else round(100 * share, 1)
     return [peers[rank].index, peers[rank].node or "-", pairs, f"{median(speeds):.1f}" if speeds else "-", usual, said]
@@ -169,14 +176,12 @@ def _sentence(
     return f"none of {pods} is known to be slow" if verdict.unclear else f"none of {pods} is slow"
 
 
-def _advice(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
+def _advice(peers: Sequence[PlannedPeer], bad: Collection[int]) -> list[str]:
     """What to type next."""
-    if not verdict.slow:
-        return []
-    if not verdict.excludable:
+    if len(bad) > max(1, int(EXCLUDED_SHARE * len(peers))):
         return ["more than a fifth of the pods: look at the cluster before you leave them out"]
-    slow = [peers[one.node] for one in verdict.slow]
-    reports = [report_node(node, "PERFORMANCE") for node in nodes_of(slow) or [""]]
+    slow = [peers[rank] for rank in sorted(bad)]
+    reports = [report_node(node, "PERFORMANCE") for node in nodes_of(slow) or [""] * bool(slow)]
     return [*without_them(peers, {peer.index for peer in slow}), *reports]
 
 
@@ -205,14 +210,13 @@ def _link_findings(peers: Sequence[PlannedPeer], verdict: PairVerdict, check: st
     return found
 
 
-def _files(peers: Sequence[PlannedPeer], verdict: PairVerdict, gpus: Mapping[tuple[int, int], bool]) -> dict[str, str]:
+def _files(peers: Sequence[PlannedPeer], bad: Collection[int], good: Collection[int]) -> dict[str, str]:
     """Names of nodes, a line each, where they are known; else of pods."""
-    bad = {one.node for one in verdict.slow} | {rank for (rank, _), slow in gpus.items() if slow}
-    name = {rank: peer.known_node or peer.name for rank, peer in enumerate(peers)}
-    return {
-        "failing_nodes.txt": "".join(f"{name[rank]}\n" for rank in sorted(bad)),
-        "passing_nodes.txt": "".join(f"{name[rank]}\n" for rank in sorted(verdict.cleared - bad)),
-    }
+
+    def names(ranks: Collection[int]) -> str:
+        return "".join(f"{peers[rank].known_node or peers[rank].name}\n" for rank in sorted(ranks))
+
+    return {"failing_nodes.txt": names(bad), "passing_nodes.txt": names(good)}
 
 
 def pairs_json(peers: Sequence[PlannedPeer], measured: Sequence[PairSpeed]) -> list[dict[str, object]]:

@@ -27,7 +27,6 @@ from agent.workloads.find_slow.matching import (
 LEAST_TIMEOUTS = 2
 """As many, where all were time-outs."""
 FABRIC_SHARE = 0.2
-EXCLUDED_SHARE = 0.2
 LEAST_RAILS = 3
 """With fewer rails, none of them is compared with the others."""
 
@@ -78,12 +77,6 @@ class PairVerdict(NamedTuple):
     """The loss of speed, as a share, from which on a node is found."""
     shares: Mapping[int, float] = {}
     """Node → what share of the usual speed it has with cleared nodes, on its slowest rail."""
-
-    @property
-    def excludable(self) -> bool:
-        """Whether these are few enough to go on without them."""
-        nodes = len(self.slow) + len(self.unclear) + len(self.cleared)
-        return len(self.slow) <= max(1, int(EXCLUDED_SHARE * nodes))
 
 
 def next_rounds(places: Sequence[Place], measured: Sequence[PairSpeed]) -> list[list[Pair]]:
