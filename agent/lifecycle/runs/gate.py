@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.decide.ending import JobEnd
+from agent.decide.ending import JobEnd, from_bug
 from agent.decide.finding import Finding
 from agent.decide.messages import AskHealth, Health, SaidOfPart
 from agent.health.doctor.gate import examine_all, refusal
@@ -57,10 +58,13 @@ class HealthGate:
             return
         self._over = True
         peers = self._context.plan.peers
-        found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
-        late = f"it has not looked at itself within {LOOK_SECONDS:g} s; a4-agent doctor --here says more"
+        late = f"it sent no readings within {LOOK_SECONDS:g} s; on the pod, a4-agent doctor --here says more"
         silent = dict.fromkeys([index for index in self._context.indices if index not in self._readings], late)
-        end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
+        try:
+            found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
+            end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
+        except Exception:  # what pods have read may be strange in more ways than the checks foresee: not the job's end
+            found, end = [], from_bug(traceback.format_exc(), self._pod.where(0))
         self._done(end, tuple(one for one in found if one.state != "ok"))
 
 
