@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.commands.run import GATES
 from tests.fake.pod import COUNTED
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
@@ -115,7 +116,7 @@ def test_readings_can_be_switched_off() -> None:
 def gated(word: str, pods: int = 3, workload: str = "script") -> FakeWorld:
     world = FakeWorld(pods, workload, {**REPORT, "A4_GATE": word})
     for pod in world.pods:
-        pod.wish = {"gate": pod.settings.gate}
+        pod.wish = {"gate": GATES[pod.settings.gate]}
         pod.health = HEALTHY | {"problems": {}, "disks": SICK["disks"]}
     return world
 
