@@ -28,7 +28,7 @@ MOST_BYTES = {"nccl": 256 * MIB, "gloo": 64 * MIB}
 FIRST_BYTES = MIB
 GATHERED_BYTES = 1 << 30
 SIDE = 8192
-"""Of the matrices that are multiplied."""
+"""How long the sides of the matrices are that are multiplied."""
 ALONE = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 """With these, NCCL goes from one GPU of a pod to another by the network."""
 
@@ -182,7 +182,7 @@ class Works:
         )
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """Of one call: the median of REPEATS windows of several, after a first one for getting up to speed."""
+        """How long one call takes: the median of REPEATS windows of several, after one for getting up to speed."""
         found, window, times = list[float](), self.given["seconds"] / (REPEATS + 1), 1
         for _ in range(REPEATS + 2):
             self.torch.cuda.synchronize()
@@ -215,7 +215,7 @@ class Group:
 
     @property
     def share(self) -> float:
-        """Of what is gathered comes from others."""
+        """How much of what is gathered comes from others."""
         return (self.size - 1) / self.size
 
     def speed(self, run: Callable[[int], object], most: int) -> float:

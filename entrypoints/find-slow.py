@@ -44,7 +44,7 @@ import time
 from contextlib import suppress
 
 from find_slow_conductor import PATIENCE_SECONDS, Conductor
-from find_slow_member import LOST, FollowingMember, JsonLines, say
+from find_slow_member import LOST, FollowingMember, JsonLines, await_gone, say
 from find_slow_tcp import Exchange
 
 TYPE_CHECKING = False
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
             return Conductor(options, server).conduct()
         finally:
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            await_gone({child})
 
 
 def member(options: argparse.Namespace) -> int:

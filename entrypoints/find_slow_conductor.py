@@ -21,7 +21,9 @@ from record import RecordFile
 WRONG, MISSING = 65, 66
 PATIENCE_SECONDS = 30.0
 LIMITS = {"torch": 60.0, "gpus": 30.0, "nvlink": 30.0, "pair": 10.0, "loopback": 15.0, "gather": 60.0}
-"""Seconds that a task may take, and what --seconds says."""
+"""Seconds that a task may take besides what it measures."""
+GPU_SPEEDS = 4
+"""Each GPU alone is measured for `--seconds` so many times."""
 FIRST_LOOK, SECOND_LOOK = 5.0, 2.0
 """So many times as long as others a member may take; who has timed out before, less."""
 MOST_TIMEOUTS = 2
@@ -61,7 +63,8 @@ class Conductor:
             say(f"the processes of these pods did not come: {', '.join(map(self.pod, missing))}")
             return LOST
         if why := self.choose():
-            say(f"{self.options.over} is not possible: {why}")
+            say(f"--over {self.options.over} is not possible: {why}")
+            say("without --over it measures over what all pods have")
             self.dismiss()
             return MISSING
         if self.over == "nccl":
@@ -87,9 +90,12 @@ class Conductor:
 
     def wanted(self) -> dict[str, Any]:
         said = json.dumps({"measured": self.measured, "gathered": self.gathered, "over": self.over})
-        done = subprocess.run(
-            self.options.next, input=said, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-        )
+        try:
+            done = subprocess.run(
+                self.options.next, input=said, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            sys.exit(f"find-slow: whom to pair was not decided within {PATIENCE_SECONDS:g} s: pod 0 is busy, try again")
         if done.returncode:
             sys.exit(f"find-slow: whom to pair was not decided: {done.stderr}")
         return dict(json.loads(done.stdout))
@@ -239,7 +245,7 @@ class Conductor:
         """Rank → values of those that answer. Who takes much longer than others is told to stop."""
         self.task += 1
         kinds = {task["kind"] for task in tasks.values()}
-        most = self.options.seconds + max((LIMITS.get(kind, LIMITS["pair"]) for kind in kinds), default=0.0)
+        most = max((self.most_seconds(kind) for kind in kinds), default=0.0)
         for rank, task in tasks.items():
             with suppress(OSError):
                 self.members[rank].send(task=self.task, deadline=most, **task)
@@ -270,6 +276,11 @@ class Conductor:
                     took += [time.monotonic() - began] if all(values) else []
         self.silent |= tasks.keys() - answers.keys()
         return answers
+
+    def most_seconds(self, kind: str) -> float:
+        """How long such a task may take at most."""
+        times = GPU_SPEEDS if kind == "gpus" else 1
+        return LIMITS.get(kind, LIMITS["pair"]) + times * float(self.options.seconds)
 
     def ready(self, ranks: Collection[int], seconds: float) -> list[int]:
         connections = {self.members[rank].connection: rank for rank in ranks}

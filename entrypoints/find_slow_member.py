@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 LOST = 75
 GRACE_SECONDS = 2.0
 """For a process to answer after its deadline, and for a child to be gone after SIGKILL."""
-SILENT_SECONDS = 180.0
+SILENT_SECONDS = 900.0
+"""Without a word from the conductor: who hangs is not asked for some rounds, each of up to --seconds 60."""
 CHUNK = 1 << 20
 MOST_LINE = 1 << 16
 
@@ -125,7 +126,12 @@ def end(children: Sequence[MeasuringChild]) -> None:
     for child in children:
         os.close(child.reader)
         os.kill(child.pid, signal.SIGKILL)
-    left, until = {child.pid for child in children}, time.monotonic() + GRACE_SECONDS / 2
+    await_gone({child.pid for child in children})
+
+
+def await_gone(left: set[int]) -> None:
+    """Wait a moment for children that were killed."""
+    until = time.monotonic() + GRACE_SECONDS / 2
     while left and time.monotonic() < until:
         left = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0}
         if left:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
+import os
 from typing import Any
 
 import pytest
@@ -10,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import UsageError
+from agent.paths import shipped
 from agent.workloads import find_workload
 from agent.workloads.base import Outcome
 from agent.workloads.find_slow.__main__ import wanted
 from agent.workloads.find_slow.gathering import Gathered, next_groups
-from agent.workloads.find_slow.stages import low_shares, read_stages
+from agent.workloads.find_slow.stages import MEASURES, low_shares, read_stages
+from agent.workloads.find_slow.telling import tell
 from agent.workloads.find_slow.verdict import PairVerdict, SlowNode, SlowWays
 from tests.test_workloads import context, judged, launched, options
 
@@ -118,7 +123,7 @@ def test_a_pod_that_is_slow_to_itself() -> None:
 def test_an_all_gather_that_fails_alone() -> None:
     gather = {"step": "gather", "groups": [[[0, 1, 2], 0.0]]}
     failed = judged(context("find-slow"), Outcome(0, record(OVER, PAIRS, gather, END)))
-    assert failed.end.code == 65 and "all_gather over pods 0-2 did not come to its end" in failed.end.why
+    assert failed.end.code == 65 and "all_gather over pods 0-2 did not finish" in failed.end.why
     good = record(OVER, PAIRS, {**gather, "groups": [[[0, 1, 2], 4.5]]}, END)
     assert judged(context("find-slow"), Outcome(0, good)).end.code == 0
 
@@ -128,6 +133,24 @@ def test_what_was_not_measured_is_said(over: str, said: str) -> None:
     text = record({**OVER, "over": over, "rails": 1, "why": "no GPU on pod 1"}, PAIRS, END)
     told = judged(context("find-slow"), Outcome(0, text)).text
     assert told.startswith(said) and "not measured (no GPU on pod 1): GPUs, NVLink, NCCL's network" in told
+
+
+def test_lines_fit_a_terminal_and_the_last_one_has_an_end() -> None:
+    gathered = {"step": "gather", "groups": [[list(range(at, 3)), 0.12345] for at in range(2)]}
+    text = record({**OVER, "over": "gloo", "rails": 1}, PAIRS, gathered, END)
+    lines = judged(context("find-slow"), Outcome(0, text)).text.split("\n")
+    assert max(map(len, lines[:3])) <= 80 and lines[-1] == ""
+    nodes = [SlowNode(2, 0.5, 4)]
+    slow = PairVerdict(nodes, [], frozenset({0, 1}), SlowWays(), False, 0.12)
+    advised = tell(context("find-slow").plan.peers, [], slow).text
+    assert "kubectl label node" in advised and advised.endswith("\n")
+    assert "has 50% of the usual speed in 4 pairs with good pods" in advised
+
+
+def test_each_gpu_has_time_for_all_its_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(os.path.dirname(shipped("entrypoints", "find-slow.py")))
+    conductor = importlib.import_module("find_slow_conductor").Conductor(argparse.Namespace(seconds=60.0), None)
+    assert conductor.most_seconds("gpus") > len(MEASURES) * 60.0 * 1.1
 
 
 def test_two_pods_get_a_second_look() -> None:
@@ -151,5 +174,5 @@ def test_gloo_is_for_few_pods() -> None:
     some = context("find-slow", "--over", "gloo")
     find_workload("find-slow").check(some)
     many = some.plan._replace(peers=some.plan.peers * 3)
-    with pytest.raises(UsageError, match="for 8 pods at most, and these are 9"):
+    with pytest.raises(UsageError, match="takes 8 pods at most, and these are 9"):
         find_workload("find-slow").check(context("find-slow", "--over", "gloo", plan=many))

@@ -85,7 +85,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
 def gate(args: argparse.Namespace) -> str:
     """As a RunSpec says it. Raises UsageError."""
     if args.strict and not args.gate:
-        raise UsageError("--strict is for --gate")
+        raise UsageError("--strict needs --gate", "a4-agent run --gate --strict WORKLOAD")
     return ("strict" if args.strict else "on") if args.gate else ""
 
 

@@ -36,6 +36,8 @@ and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: a4-agent run
 While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
 Found = TypeVar("Found")
+GATES = {"false": "", "true": "on", "strict": "strict"}
+"""A4_GATE → as a RunSpec says it."""
 
 
 class Help(argparse.Action):
@@ -139,7 +141,7 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
         raise
     name = args.run_name or job.settings.run_name
     spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT", name=name)
-    spec = spec._replace(gate=spec.gate or job.settings.gate)
+    spec = spec._replace(gate=spec.gate or GATES[job.settings.gate])
     try:
         return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:

@@ -58,11 +58,11 @@ def flag(text: str) -> bool:
 
 
 def gate(text: str) -> str:
-    """As a RunSpec says it."""
+    """`true`, `false` or `strict`."""
     if text.lower() == "strict":
         return "strict"
     try:
-        return "on" if flag(text) else ""
+        return str(flag(text)).lower()
     except ValueError:
         raise ValueError("true, false or strict") from None
 

@@ -92,7 +92,7 @@ GOOD = [
     ("A4_WHY_SECONDS", "0", "why_seconds", 0.0),
     ("A4_WHY_TIMING", "true", "why_timing", True),
     ("A4_RUN_HEALTH", "no", "run_health", False),
-    ("A4_GATE", "yes", "gate", "on"),
+    ("A4_GATE", "yes", "gate", "true"),
     ("A4_GATE", "Strict", "gate", "strict"),
     ("A4_LOG_LIMIT_MB", "16", "log_limit_mb", 16),
     ("A4_SSH_PORT", "222", "ssh_port", 222),

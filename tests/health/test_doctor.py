@@ -143,6 +143,9 @@ def test_a_pod_without_gpus_and_rdma_is_asked_nothing_about_them(tmp_path: Path)
     (machine.root / "dev").mkdir()
     machine.overrides = {"disks": machine.overrides["disks"]}
     assert {one.check for one in examine(machine.readings(), 0, "")} == {"disk space", "names of peers"}
+    machine.overrides["accelerator"] = "nvidia-b200"
+    (gone,) = bad(examine(machine.readings(), 0, ""))
+    assert (gone.check, gone.severity, gone.value) == ("GPU model", "fatal", "neither a GPU nor a driver")
 
 
 def test_a_gpu_that_is_alone_has_no_links(tmp_path: Path) -> None:

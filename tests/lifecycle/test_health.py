@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.commands.run import GATES
 from tests.fake.pod import COUNTED
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
@@ -94,6 +95,15 @@ def test_who_failed_first_does_not_depend_on_readings() -> None:
     assert {pod: state for pod, ((state, _),) in health(found).items()} == dict.fromkeys(range(3), "ok")
 
 
+def test_a_strange_reading_does_not_end_the_run() -> None:
+    world = FakeWorld(3, "script", REPORT)
+    for pod in world.pods:
+        pod.life = Life(seconds=60)
+    world.pod(2).readings = [COUNTED, {"uptime": 160.0}]
+    assert set(world.run().values()) == {0}, world.dump()
+    assert health(result(world))[2] == [("unknown", "the readings cannot be compared: KeyError: 'problems'")]
+
+
 def test_readings_can_be_switched_off() -> None:
     world = FakeWorld(3, "script", {**REPORT, "A4_RUN_HEALTH": "false"})
     assert set(world.run().values()) == {0}, world.dump()
@@ -106,7 +116,7 @@ def test_readings_can_be_switched_off() -> None:
 def gated(word: str, pods: int = 3, workload: str = "script") -> FakeWorld:
     world = FakeWorld(pods, workload, {**REPORT, "A4_GATE": word})
     for pod in world.pods:
-        pod.wish = {"gate": pod.settings.gate}
+        pod.wish = {"gate": GATES[pod.settings.gate]}
         pod.health = HEALTHY | {"problems": {}, "disks": SICK["disks"]}
     return world
 
@@ -164,3 +174,12 @@ def test_a_signal_at_the_gate_ends_the_job() -> None:
     world.pod(1).reading_seconds = 20.0
     world.at(10, lambda: told_to_end(world))
     assert set(world.run().values()) == {143}, world.dump()
+
+
+def test_strange_readings_at_the_gate_end_the_run_and_not_the_agent() -> None:
+    world = gated("true")
+    world.pod(1).health = {"disks": 7}
+    assert set(world.run().values()) == {70}, world.dump()
+    said = world.pod(0).said()
+    assert said["what"].startswith("a bug in a4-agent") and "examine_all" in said["why"]
+    assert result(world)["verdict"]["code"] == 70

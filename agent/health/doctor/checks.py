@@ -163,6 +163,9 @@ def _nvlinks(readings: Readings) -> Iterator[Observation]:
 
 def _model(readings: Readings) -> Iterator[Observation]:
     name, least = ACCELERATORS[readings["accelerator"]]
+    if not has_gpus(readings):
+        yield Observation("neither a GPU nor a driver", False)
+        return
     for gpu in readings["gpus"]:
         memory = int((gpu["memory"] or "0").split()[0])
         good = name in (gpu["name"] or "") and memory >= least

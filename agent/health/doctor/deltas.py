@@ -21,7 +21,7 @@ NVSENTINEL, DCGM = "NVIDIA NVSentinel", "NVIDIA DCGM"
 LOST = re.compile(r"GPU is lost|fallen off the bus")
 """What nvidia-smi says of a GPU that does not answer any more."""
 MOST_FINDINGS = 100
-"""Of one pod; a message has a limit."""
+"""How many one pod tells; a message has a limit."""
 LOOKED = "devices during the run"
 
 
@@ -100,7 +100,7 @@ def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Findi
 
 
 def unseen(why: str, pod: int, node: str) -> tuple[Finding, ...]:
-    """There are no two readings to compare."""
+    """Why nothing could be compared."""
     return (_maker(pod, node)(LOOKED, "information", state="unknown", value=why),)
 
 

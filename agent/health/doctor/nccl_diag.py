@@ -17,7 +17,8 @@ SEVERITIES: dict[str, Severity] = {
     "p2p": "fatal", "NVLink": "fatal", "ECC": "degraded", "GPU inventory": "degraded", "net bw": "degraded",
     "CUDA driver version": "degraded", "NVIDIA driver version": "degraded", "NCCL environment": "degraded",
 }  # fmt: skip
-"""Of NCCL's checks. [INFO] is all that it says of a fault; others, as that of paths, may say it of what is well."""
+"""By NCCL's names of its checks. [INFO] is all that it says of a fault; others, as that of paths, may say it of what is
+well."""
 NOT_LOOKED = re.compile(
     r"unavailable|incomplete|skipped|not inspected|no kernel-log source|truncated|could not locate|returned \d+$"
     r"|setup failed on rank"
@@ -38,7 +39,7 @@ class DiagLine(NamedTuple):
 
 
 def parse(output: str) -> Iterator[DiagLine]:
-    """Of a process's output, in which other lines may stand. What NCCL did not come to the end of is unknown."""
+    """The lines in a process's output, among others. If NCCL did not finish, that is unknown."""
     lines = _LINE.findall(output)
     for tag, text in lines:
         check = text.partition(":")[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.decide.ending import JobEnd
+from agent.decide.ending import JobEnd, from_bug
 from agent.decide.finding import Finding
 from agent.decide.messages import AskHealth, Health, SaidOfPart
 from agent.health.doctor.gate import examine_all, refusal
+from agent.health.doctor.telling import verdict
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import agent_command
@@ -38,7 +40,9 @@ class HealthGate:
         self._over = False
 
     def begin(self) -> None:
-        self._pod.log.info(f"{self._context.run_id}: looking at {len(self._waiting)} pods before it, as the gate wants")
+        self._pod.log.info(
+            f"{self._context.run_id}: the gate: waiting for {len(self._waiting)} pods to look at themselves"
+        )
         self._roster.say(AskHealth(self._context.run_id, LOOK_SECONDS), sorted(self._waiting))
         self._pod.machine.later(LOOK_SECONDS + self._pod.settings.lease, self._judge)
 
@@ -57,10 +61,15 @@ class HealthGate:
             return
         self._over = True
         peers = self._context.plan.peers
-        found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
-        late = f"it has not looked at itself within {LOOK_SECONDS:g} s; a4-agent doctor --here says more"
+        late = f"it sent no readings within {LOOK_SECONDS:g} s; on the pod, a4-agent doctor --here says more"
         silent = dict.fromkeys([index for index in self._context.indices if index not in self._readings], late)
-        end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
+        run_id, pods = self._context.run_id, len(self._context.indices)
+        try:
+            found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
+            end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
+            self._pod.log.info(f"{run_id}: the gate: {verdict(found, silent, pods)}")
+        except Exception:  # what pods have read may be strange in more ways than the checks foresee: not the job's end
+            found, end = [], from_bug(traceback.format_exc(), self._pod.where(0))
         self._done(end, tuple(one for one in found if one.state != "ok"))
 
 

@@ -10,6 +10,7 @@ from agent.decide.finding import Finding
 from agent.health.doctor.deltas import compare, unseen
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import package_home
+from agent.wire import json_object
 from agent.workloads.base import RunContext, Workload
 
 FIRST_SECONDS = 30.0
@@ -50,7 +51,7 @@ class PartHealth:
         self._first = reading
 
     def look_again(self) -> None:
-        """For most of the time in which a pod has to answer."""
+        """Read the devices once more, for most of the time in which a pod has to answer."""
         if not self._begun:
             return
         if self.hurried:
@@ -66,7 +67,11 @@ class PartHealth:
         assert self._first is not None
         late = f"the devices were not read within {seconds:.1f} s after the run"
         self.reading = False
-        self._told(unseen(late, *self._here) if last is None else compare(self._first, last, *self._here))
+        try:
+            found = unseen(late, *self._here) if last is None else compare(self._first, last, *self._here)
+        except Exception as error:  # no reading, however strange, may end the run
+            found = unseen(f"the readings cannot be compared: {type(error).__name__}: {error}", *self._here)
+        self._told(found)
 
     @property
     def _here(self) -> tuple[int, str]:
@@ -75,12 +80,7 @@ class PartHealth:
 
     def _read(self, seconds: float, have: Callable[[dict[str, Any] | None], None]) -> None:
         argv = [self._pod.job.python, "-Es", "-m", "agent.lifecycle.runs.counting", json.dumps(self._environ)]
-
-        def read(answer: str) -> None:
-            try:
-                have(json.loads(answer))
-            except ValueError:  # it was given up
-                have(None)
-
-        # The process keeps to its time itself, and may be a little late.
-        self._pod.machine.ask_process([*argv, str(seconds - 1.0)], package_home(), seconds, read)
+        # The process keeps to its time itself, and may be a little late. One that was given up says nothing.
+        self._pod.machine.ask_process(
+            [*argv, str(seconds - 1.0)], package_home(), seconds, lambda answer: have(json_object(answer) or None)
+        )

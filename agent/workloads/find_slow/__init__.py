@@ -56,9 +56,12 @@ class FindSlow(Workload):
         options = OptionParser(self.name, self.options).parse_args(context.args)
         pods = len(context.plan.peers)
         if pods < 2:
-            raise UsageError("find-slow compares pods: it needs two at least")
+            raise UsageError("find-slow compares pods: it needs at least two", "one pod: a4-agent doctor --here")
         if options.over == "gloo" and pods > MOST_GLOO_PODS:
-            raise UsageError(f"--over gloo is for {MOST_GLOO_PODS} pods at most, and these are {pods}", "--over tcp")
+            raise UsageError(
+                f"--over gloo takes {MOST_GLOO_PODS} pods at most, and these are {pods}",
+                "choose some by --hosts, or take --over tcp",
+            )
 
     def launch(self, context: RunContext) -> Launch:
         options = OptionParser(self.name, self.options).parse_args(context.args)

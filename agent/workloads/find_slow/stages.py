@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from textwrap import wrap
 from typing import Any, NamedTuple, TypeVar
 
 from agent.decide.finding import Finding
@@ -17,6 +18,7 @@ from agent.workloads.find_slow.fitting import SIGMAS
 from agent.workloads.find_slow.gathering import Gathered, smallest_failed
 
 SOURCE = "the other GPUs of this run"
+COLUMNS = 80
 ACTION = "nvidia-smi on the pod: does another process use it, is it throttled? a4-agent doctor --hosts {}"
 
 
@@ -53,7 +55,7 @@ class LowSpeed(NamedTuple):
     def __str__(self) -> str:
         what = f"{self.device}, {self.measure.name}" if self.device else self.measure.name
         if not self.share:
-            return f"{what}: it did not come to its end, the pod's log may say why"
+            return f"{what}: it did not finish; the pod's log may say why"
         return f"{what}: {self.speed:.4g} {self.measure.unit}, {self.share:.0%} of what is usual"
 
 
@@ -118,7 +120,7 @@ class Stages:
         failed = smallest_failed(self.gathered)
         if failed is not None and pairs_are_good:
             pods = pods_text(peers[node].index for node in failed.nodes)
-            found.append(f"all_gather over {pods} did not come to its end, though all pairs of these pods do")
+            found.append(f"all_gather over {pods} did not finish, though all pairs of these pods did")
         return found
 
     def slow_parts(self) -> dict[int, str]:
@@ -132,7 +134,7 @@ class Stages:
         """What there is besides slow pods, where there is a reason."""
         named = [f"{part} of pod {peers[rank].index}" for rank, part in sorted(self.slow_parts().items())]
         if not named:
-            return "an all_gather does not come to its end"
+            return "an all_gather does not finish"
         return (
             f"{listed(at_most(named, 3, 'of {} more'))} {is_are({(one.rank, one.device) for one in self.low()})} slow"
         )
@@ -163,14 +165,14 @@ class Stages:
 
     def lines(self, peers: Sequence[PlannedPeer]) -> list[str]:
         """What was measured, and what was not."""
+        gathers = "".join(self._gathers(peers))
         if self.over == "nccl":
             rails = "one GPU of each pod" if self.rails == 1 else f"{self.rails} GPUs of each pod, each with its like"
-            return [f"measured: each GPU alone, NCCL between {rails}{''.join(self._gathers(peers))}"]
-        why = f" ({self.why})" if self.why else ""
-        if self.over == "gloo":
-            gathers = "".join(self._gathers(peers))
-            return [f"measured: gloo between pods{gathers}; not measured{why}: GPUs, NVLink, NCCL's network"]
-        return [f"measured: TCP between pods; not measured{why}: GPUs, NVLink, NCCL's network"]
+            return wrap(f"measured: each GPU alone, NCCL between {rails}{gathers}", COLUMNS, subsequent_indent="  ")
+        between = "gloo" if self.over == "gloo" else "TCP"
+        measured = f"measured: {between} between pods{gathers}"
+        missing = f"not measured{f' ({self.why})' if self.why else ''}: GPUs, NVLink, NCCL's network"
+        return [line for text in (measured, missing) for line in wrap(text, COLUMNS, subsequent_indent="  ")]
 
     def _gathers(self, peers: Sequence[PlannedPeer]) -> Iterator[str]:
         for one in self.gathered:

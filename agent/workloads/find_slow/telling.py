@@ -66,7 +66,15 @@ def tell(
     what = _sentence(peers, verdict, reasons, parts)
     bad = {*parts, *alone}
     advice = _advice(peers, bad)
-    text = "\n".join([f"find-slow: {what}", *(f"  {one}" for one in [*at_most(reasons), *doubts]), "", shown, *advice])
+    text = "\n".join(
+        [
+            f"find-slow: {what}",
+            *(f"  {one}" for one in [*at_most(reasons), *doubts]),
+            "",
+            shown,
+            *(advice and [*advice, ""]),
+        ]
+    )
     check = f"{NAMES[over]} to other pods"
     found = [_finding(peers, rank, verdict, parts, check) for rank in range(len(peers))]
     found += _link_findings(peers, verdict, check)
@@ -129,7 +137,7 @@ def _reasons(peers: Sequence[PlannedPeer], verdict: PairVerdict, parts: Mapping[
         how = f"has {one.share:.0%} of the usual speed" if one.share else "hangs: nothing comes through"
         where = f"{peers[one.node].where}{parts[one.node] and ', '}{parts[one.node]}"
         alone = "; it stands alone in its place, so it may be the way there" if one.alone else ""
-        found.append(f"{where}: {how} with {count_text(one.pairs, 'good partner')}{alone}")
+        found.append(f"{where}: {how} in {count_text(one.pairs, 'pair')} with good pods{alone}")
     if len(peers) == 2 and verdict.dead:
         found.append(f"nothing comes through between {peers[0].where}, and {peers[1].where}: one of the two hangs")
     rails = f", on {plural('rail', verdict.ways.rails)} {ranges(verdict.ways.rails)}" if verdict.ways.rails else ""
@@ -142,7 +150,9 @@ def _reasons(peers: Sequence[PlannedPeer], verdict: PairVerdict, parts: Mapping[
             f"many ways between good pods are slow{rails}, and no place is common to them: look at the network"
         )
     if slow := verdict.ways.slow_rails:
-        found.append(f"{plural('rail', slow)} {ranges(slow)} is slow between all pods: look at its switches")
+        found.append(
+            f"{plural('rail', slow)} {ranges(slow)} {is_are(slow)} slow between all pods: look at its switches"
+        )
     return found
 
 
@@ -155,9 +165,10 @@ def _doubts(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
         unclear = pods_text(peers[rank].index for rank in verdict.unclear)
         found.append(f"cannot tell: {unclear}, too few pairs that can be compared")
     if verdict.ways.once:
-        found.append(f"{count_text(verdict.ways.once, 'pair')} of good pods slow for once, which is no finding")
+        was = "was" if verdict.ways.once == 1 else "were"
+        found.append(f"{count_text(verdict.ways.once, 'pair')} of good pods {was} slow only once: not counted")
     if len(peers) > 2 and verdict.seen > 0.25:
-        found.append(f"speeds scatter: only who has lost {verdict.seen:.0%} or more is found; try --seconds 5")
+        found.append(f"speeds scatter: only a pod that has lost {verdict.seen:.0%} or more is found; try --seconds 5")
     return found
 
 
