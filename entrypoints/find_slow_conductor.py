@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import socket
 import statistics
 import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -107,7 +107,7 @@ class Conductor:
         until = time.monotonic() + PATIENCE_SECONDS
         new: dict[socket.socket, JsonLines] = {}
         while self.missing() and (left := until - time.monotonic()) > 0:
-            for ready in select.select([self.server, *new], [], [], left)[0]:
+            for ready in readable([self.server, *new], left):
                 if ready is self.server:
                     connection = self.server.accept()[0]
                     new[connection] = JsonLines(connection)
@@ -284,8 +284,7 @@ class Conductor:
 
     def ready(self, ranks: Collection[int], seconds: float) -> list[int]:
         connections = {self.members[rank].connection: rank for rank in ranks}
-        found = select.select(list(connections), [], [], max(0.0, seconds))[0] if connections else []
-        return [connections[one] for one in found]
+        return [connections[one] for one in readable(connections, max(0.0, seconds))]
 
     def answer(self, rank: int) -> list[Any] | None:
         """Its values; none when it is lost, None when it has not answered yet."""
@@ -297,6 +296,14 @@ class Conductor:
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             return []
         return found
+
+
+def readable(sockets: Iterable[socket.socket], seconds: float) -> list[socket.socket]:
+    """Those that have something to read; more of them than select() takes."""
+    with selectors.DefaultSelector() as selector:
+        for one in sockets:
+            selector.register(one, selectors.EVENT_READ, one)
+        return [key.data for key, _ in selector.select(seconds)] if selector.get_map() else []
 
 
 def counted(count: int, noun: str) -> str:

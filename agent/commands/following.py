@@ -171,6 +171,8 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
     with RunFollower(client) as follower:
         run = follower.begin(spec, wait)
         say(f"{run.title} runs on {count_text(len(run.pods), 'pod')}")
+        if spec.gate:
+            say("first each pod is checked as by a4-agent doctor")
         try:
             whole = len(run.outputs) > 1 or spec.workload == "torchrun"
             lines = RunLines(run, label=label, whole=whole, stdout=shown)
