@@ -126,8 +126,8 @@ class Client:
         return wire.from_json(Collected, self._ask("why", {"run": _id(run or "")}, 30.0))
 
     def clocks(self) -> dict[int, dict[str, float]]:
-        """Of each worker that answers: by how many seconds its clock is ahead of pod 0's (`offset`), give or take half
-        the time that question and answer took (`trip`). Takes half a second."""
+        """For each worker that answers, by how many seconds its clock is ahead of pod 0's (`offset`), give or take
+        half the time that question and answer took (`trip`). Takes half a second."""
         return {int(index): clock for index, clock in self._ask("clocks", {}).items()}
 
     def cancel(self, run: str | RunInfo, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:

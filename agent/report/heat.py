@@ -44,7 +44,7 @@ class HeatMap(NamedTuple):
     name: str
     about: tuple[str, ...]
     labels: tuple[str, ...]
-    """Of the rows, and of the columns; empty where there is no room."""
+    """Labels of the rows and of the columns; empty where there is no room."""
     axis: str
     """rank or pod"""
     cells: tuple[HeatCell, ...]

@@ -61,6 +61,6 @@ def duration_ticks(low: float, high: float) -> Ticks:
 
 
 def _duration(microseconds: float) -> str:
-    """Of a power of ten: 10 µs, 1 ms, 100 s."""
+    """A power of ten in words: 10 µs, 1 ms, 100 s."""
     size, unit = next(((size, unit) for size, unit in UNITS if microseconds >= size * 0.99), UNITS[-1])
     return f"{microseconds / size:g} {unit}"

@@ -33,7 +33,7 @@ OLD_NAMES = {
     "TORCH_FR_DUMP_TEMP_FILE": "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
 }
 RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""Of gloo and of NCCL."""
+"""The first is gloo's, the other NCCL's."""
 PTRACE_CAPABILITY = 19
 PR_SET_PTRACER = 0x59616D61
 ANY_PROCESS = -1

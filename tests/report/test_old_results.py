@@ -52,7 +52,7 @@ def test_an_old_result_becomes_a_page(path: Path) -> None:
 
 
 def test_each_workload_has_a_stored_result() -> None:
-    """Of those whose result.json has a golden file."""
+    """Runs whose result.json has a golden file."""
     of_today = {path.stem.removesuffix("-fails") for path in GOLDEN.glob("*.json")} - {"first-run"}
     stored = {json.loads(path.read_text())["workload"] for path in RESULTS}
     assert of_today and of_today <= stored, "CONTRIBUTING.md says how to keep one"
