@@ -76,7 +76,7 @@ class SeriesRecord(NamedTuple):
 
 
 def read_record(line: bytes) -> SeriesRecord | None:
-    """None for a line that is no record. Names that are not known are passed over."""
+    """None when the line does not hold a record. Names that are not known are passed over."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):

@@ -22,8 +22,12 @@ def examine_all(readings: Mapping[int, Readings], nodes: Mapping[int, str]) -> l
     return found + fleet.compare(readings, nodes)
 
 
+def fatal_of(findings: Sequence[Finding]) -> list[Finding]:
+    return [one for one in findings if one.state == "bad" and one.severity == "fatal"]
+
+
 def fatal_pods(findings: Sequence[Finding]) -> list[int]:
-    return sorted({one.pod for one in findings if one.state == "bad" and one.severity == "fatal"})
+    return sorted({one.pod for one in fatal_of(findings)})
 
 
 def refusal(
@@ -33,7 +37,7 @@ def refusal(
     answer."""
     where = {peer.index: peer.where for peer in peers}
     sick, blind = fatal_pods(findings), [one for one in findings if one.state == "unknown"]
-    fatal = [one for one in findings if one.state == "bad" and one.severity == "fatal"]
+    fatal = fatal_of(findings)
     unheard = [f"{where[pod]} did not answer: {why}" for pod, why in sorted(silent.items())]
     if sick:
         what = f"the gate: {pods_text(sick)} of {len(peers)} with a fatal finding"

@@ -30,6 +30,12 @@ FITS = 4
 Key = TypeVar("Key", bound=Hashable)
 
 
+def scatter(values: Sequence[float]) -> float:
+    """A standard deviation that outliers do not move: by the median distance from the median."""
+    middle = median(values)
+    return 1.4826 * median(abs(value - middle) for value in values)
+
+
 class PairSpeed(NamedTuple):
     """One pair in one round."""
 
@@ -115,8 +121,7 @@ class _Pairs:
             if self._strata[at] in self._usual
         }
         scattered = [losses[at] for at in kept if at in losses] or [0.0]
-        spread = 1.4826 * median(abs(loss - median(scattered)) for loss in scattered)
-        cut = min(FLOOR, -SIGMAS * spread)
+        cut = min(FLOOR, -SIGMAS * scatter(scattered))
         return self._told(losses, cut, self._against_nearer(cut))
 
     def _against_nearer(self, cut: float) -> dict[int, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from textwrap import wrap
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +13,7 @@ from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
 from agent.decide.subset import pods_text
 from agent.decide.words import at_most, is_are, listed
-from agent.workloads.find_slow.fitting import SIGMAS
+from agent.workloads.find_slow.fitting import SIGMAS, scatter
 from agent.workloads.find_slow.gathering import Gathered, smallest_failed
 
 SOURCE = "the other GPUs of this run"
@@ -199,6 +198,5 @@ def low_shares(speeds: Mapping[Key, float], floor: float) -> dict[Key, float]:
     known = sorted(speed for speed in speeds.values() if speed)
     usual = known[round(0.75 * (len(known) - 1))] if known else 1.0
     good = [speed / usual for speed in known if speed >= (1 - floor) * usual] or [1.0]
-    spread = 1.4826 * median(abs(share - median(good)) for share in good)
-    cut = min(1 - floor, 1 - SIGMAS * spread)
+    cut = min(1 - floor, 1 - SIGMAS * scatter(good))
     return {key: speed / usual for key, speed in speeds.items() if speed / usual < cut or not speed}
