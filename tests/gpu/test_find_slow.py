@@ -1,22 +1,18 @@
-"""`find-slow` over NCCL: two pods with a GPU each, and two processes that share two GPUs as if they were two pods."""
+"""`find-slow` over NCCL: two pods and four with a GPU each, and two pods with two, whose rails are measured."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from agent.launch import packed
-from agent.paths import package_home, shipped
+from agent.paths import shipped
 from tests.cluster.conftest import Trial
 from tests.cluster.test_find_slow import signal_child
 from tests.cluster.work import following, read_until, result_of
-from tests.gpu.conftest import GIVEN, GPUS, MULTICAST_OFF, RUN_SECONDS, Cluster, agent
+from tests.gpu.conftest import GIVEN, RUN_SECONDS, Cluster, agent
 
 NETWORK_ONLY = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 BUSY = """
@@ -85,27 +81,49 @@ def test_memory_is_free_when_a_child_is_gone(torch_python: Path) -> None:
     assert held == 8 << 30 and before - after < 64 << 20, done
 
 
-@pytest.mark.skipif(GPUS < 2, reason="one GPU: no NVLink, and no rails")
-def test_rails_nvlink_and_loopback(torch_python: Path, tmp_path: Path) -> None:
-    """Both processes see both GPUs: NCCL takes them for two hosts, as it is told. Ranks that share GPUs may block each
-    other, which NCCL's guide says: the all_gather of all four did so two times in eight, and is not looked at here."""
-    common = ["--nodes", "2", "--lead", "127.0.0.1", "--port", "7713", "--token", "t", "--interface", "lo"]
-    common += ["--seconds", "0.5", "--over", "nccl", "--torch", str(torch_python)]
-    decides = json.dumps([sys.executable, "-Es", "-m", "agent.workloads.find_slow", packed([("a",), ("b",)])])
-    record = tmp_path / "record.jsonl"
-    begun = []
-    for rank in (0, 1):
-        argv = [sys.executable, "-ES", shipped("entrypoints", "find-slow.py"), "--rank", str(rank), *common]
-        env = {**os.environ, **MULTICAST_OFF, **GIVEN, "NCCL_HOSTID": f"host-{rank}", "NCCL_SOCKET_IFNAME": "lo"}
-        env |= {"A4_RECORD": str(record)} if not rank else {}
-        begun.append(subprocess.Popen([*argv, *([] if rank else ["--next", decides])], env=env, cwd=package_home()))
-    codes = [one.wait(RUN_SECONDS) for one in begun]
-    lines = [json.loads(line) for line in record.read_text().splitlines()]
-    if KEPT:
-        (Path(KEPT) / "find-slow-rails.jsonl").write_text(record.read_text())
-    found = {one["step"]: one for one in lines}
-    assert codes == [0, 0], lines
-    assert found["over"]["rails"] == 2 and len(found["gpus"]["speeds"]) == 4
-    assert all(speed > 1 for _, speed in found["nvlink"]["speeds"])
-    assert len(found["loopback"]["speeds"]) == 4 and all(speed > 1 for *_, speed in found["loopback"]["speeds"])
-    assert [(rail, speed > 0) for _, _, speed, rail in found["round"]["pairs"]] == [(0, True), (1, True)]
+def test_rails_nvlink_and_loopback(cluster: Cluster, torch_python: Path) -> None:
+    """Two pods with two GPUs each; then another process keeps the second GPU of the second pod busy."""
+    trial = cluster(2, 2)
+    healthy = agent(trial, 0, "run", "find-slow")
+    found = kept(trial, healthy, "rails")
+    assert healthy.returncode == 0, healthy
+    assert found["record"]["rails"] == 2 and {one["rail"] for one in found["record"]["pairs"]} == {0, 1}
+    assert all(one["MB/s"] > 0 for one in found["record"]["pairs"]), found["record"]
+    tables = {one["name"]: one["rows"] for one in found["tables"]}
+    assert [pod for pod, speed in tables["find-slow-nvlink"] if speed > 1] == [0, 1], tables
+    assert [row[:2] for row in tables["find-slow-loopback"] if row[2] > 1] == [[0, "0-1"], [1, "0-1"]], tables
+    assert "all_gather over 2 pods: " in healthy.stdout and "failed" not in healthy.stdout, healthy.stdout
+
+    with trial.cluster.popen(1, ["env", "CUDA_VISIBLE_DEVICES=1", str(torch_python), "-c", BUSY]) as busy:
+        read_until(busy.stdout, b"busy\n")
+        done = agent(trial, 0, "run", "find-slow", "--", "--seconds", "0.5")
+    found = kept(trial, done, "rails-busy")
+    products = [(one["pod"], one["device"]) for one in found["findings"] if one["check"] == "product in bf16"]
+    assert (done.returncode, products) == (65, [(1, "GPU 1")]), done
+
+
+def test_a_slow_link_is_a_nic_and_a_busy_gpu_a_gpu(cluster: Cluster, torch_python: Path) -> None:
+    """Four pods with a GPU each, whose links are the limit."""
+    trial = cluster(4)
+    for pod in range(4):
+        trial.cluster.slow_link(pod, "2gbit")
+    healthy = agent(trial, 0, "run", "find-slow")
+    found = kept(trial, healthy, "four")
+    assert healthy.returncode == 0 and not bad(found), healthy
+
+    trial.cluster.slow_link(2, "1gbit")
+    slow_link = agent(trial, 0, "run", "find-slow")
+    found = kept(trial, slow_link, "four-link")
+    assert slow_link.returncode == 65 and bad(found) == [(2, "NCCL to other pods", "NIC 0")], slow_link
+
+    with trial.cluster.popen(1, [str(torch_python), "-c", BUSY]) as busy:
+        read_until(busy.stdout, b"busy\n")
+        both = agent(trial, 0, "run", "find-slow")
+    found = kept(trial, both, "four-both")
+    assert both.returncode == 65 and (2, "NCCL to other pods", "NIC 0") in bad(found), both
+    assert (1, "product in bf16", "GPU 0") in bad(found) and {pod for pod, *_ in bad(found)} == {1, 2}, both
+
+
+def bad(found: dict[str, Any]) -> list[tuple[int, str, str]]:
+    """(pod, check, device) of each bad finding."""
+    return [(one["pod"], one["check"], one["device"]) for one in found["findings"] if one["state"] == "bad"]

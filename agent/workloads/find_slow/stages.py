@@ -157,6 +157,16 @@ class Stages:
             columns = {"pod": "", "GPU": "", **{one.name: one.unit for one in MEASURES}}
             rows = [[peers[rank].index, gpu, *speeds] for (rank, gpu), speeds in self.gpus.items()]
             found.append(table("find-slow-gpus", "Each GPU alone", columns, rows))
+        if self.nvlink:
+            speeds = [[peers[rank].index, speed or None] for rank, speed in self.nvlink.items()]
+            columns = {"pod": "", NVLINK.unit: NVLINK.unit}
+            found.append(table("find-slow-nvlink", "all_reduce inside each pod, busbw", columns, speeds))
+        if self.loopback:
+            ends = [
+                [peers[rank].index, f"{gpu}-{gpu + 1}", speed or None] for (rank, gpu), speed in self.loopback.items()
+            ]
+            columns = {"pod": "", "GPUs": "", LOOPBACK.unit: LOOPBACK.unit}
+            found.append(table("find-slow-loopback", "Each pod to itself over its network", columns, ends))
         if self.gathered:
             groups = [[pods_text(peers[node].index for node in one.nodes), one.speed or None] for one in self.gathered]
             found.append(table("find-slow-gathered", "all_gather, busbw", {"pods": "", "GB/s": "GB/s"}, groups))
@@ -167,7 +177,9 @@ class Stages:
         gathers = "".join(self._gathers(peers))
         if self.over == "nccl":
             rails = "one GPU of each pod" if self.rails == 1 else f"{self.rails} GPUs of each pod, each with its like"
-            return wrap(f"measured: each GPU alone, NCCL between {rails}{gathers}", COLUMNS, subsequent_indent="  ")
+            inside = ", NVLink" * bool(self.nvlink) + ", each pod's own network" * bool(self.loopback)
+            text = f"measured: each GPU alone{inside}, NCCL between {rails}{gathers}"
+            return wrap(text, COLUMNS, subsequent_indent="  ")
         between = "gloo" if self.over == "gloo" else "TCP"
         measured = f"measured: {between} between pods{gathers}"
         missing = f"not measured{f' ({self.why})' if self.why else ''}: GPUs, NVLink, NCCL's network"
