@@ -239,7 +239,7 @@ class Conductor:
         self.record.write("gather", groups=found)
         self.gathered += found
         for group, speed in found:
-            print(f"all_gather over {len(group)} pods: " + (f"{speed:.1f} GB/s" if speed else "failed"), flush=True)
+            print(f"all_gather over {len(group)} pods: " + (f"{speed:.3g} GB/s" if speed else "failed"), flush=True)
 
     def ask(self, tasks: dict[int, dict[str, Any]], again: Collection[int] = ()) -> dict[int, list[Any]]:
         """Rank → values of those that answer. Who takes much longer than others is told to stop."""

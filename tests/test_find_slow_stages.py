@@ -99,12 +99,18 @@ END = {"step": "end", "time": 1.0, "silent": []}
 
 
 def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
+    """And its NVLink and network are not, which it slows."""
     speeds = [
         [rank, gpu, 350.0 if (rank, gpu) == (1, 1) else 700.0, 3000.0, 50.0, 50.0]
         for rank in range(3)
         for gpu in (0, 1)
     ]
-    text = record(OVER, {"step": "gpus", "speeds": speeds}, PAIRS, END)
+    nvlink = {"step": "nvlink", "speeds": [[0, 300.0], [1, 14.0], [2, 300.0]]}
+    loopback = {
+        "step": "loopback",
+        "speeds": [[rank, gpu, 1300.0 if rank == 1 else 2000.0] for rank, gpu, *_ in speeds],
+    }
+    text = record(OVER, {"step": "gpus", "speeds": speeds}, nvlink, loopback, PAIRS, END)
     found = judged(context("find-slow"), Outcome(0, text))
     assert (found.end.code, found.end.what) == (65, "GPU 1 of pod 0 is slow")  # rank 1 is pod 0
     assert "go on without: a4-agent run --exclude 0 …" in found.text and "GPU 1 slow" in found.text

@@ -95,17 +95,21 @@ class Stages:
             self.gathered += [Gathered(tuple(ranks), float(speed)) for ranks, speed in values["groups"]]
 
     def low(self) -> list[LowSpeed]:
+        """What a slow GPU slows with it is left out: NVLink of its pod, and its pod's network to itself."""
         found = []
         for at, measure in enumerate(MEASURES):
             speeds = {key: of_gpu[at] for key, of_gpu in self.gpus.items()}
             for (rank, gpu), share in low_shares(speeds, measure.floor).items():
                 if share or not at:  # a child that failed has failed for all of them
                     found.append(LowSpeed(rank, f"GPU {gpu}", measure, speeds[rank, gpu], share))
+        explained = {one.rank for one in found}
         for rank, share in low_shares(self.nvlink, NVLINK.floor).items():
-            found.append(LowSpeed(rank, "NVLink", NVLINK, self.nvlink[rank], share))
+            if rank not in explained:
+                found.append(LowSpeed(rank, "NVLink", NVLINK, self.nvlink[rank], share))
         for (rank, gpu), share in low_shares(self.loopback, LOOPBACK.floor).items():
-            device = f"NICs of GPUs {gpu} and {gpu + 1}"
-            found.append(LowSpeed(rank, device, LOOPBACK, self.loopback[rank, gpu], share))
+            if rank not in explained:
+                device = f"NICs of GPUs {gpu} and {gpu + 1}"
+                found.append(LowSpeed(rank, device, LOOPBACK, self.loopback[rank, gpu], share))
         return found
 
     def slow_gpus(self) -> dict[tuple[int, int], bool]:

@@ -160,10 +160,10 @@ def _doubts(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
     """What does not count against it."""
     found = []
     if len(peers) == 2:
-        found.append("two pods cannot be compared: only a hang is found")
+        found.append("pairs of two pods cannot be compared with others: they show only a hang")
     elif verdict.unclear:
         unclear = pods_text(peers[rank].index for rank in verdict.unclear)
-        found.append(f"cannot tell: {unclear}, too few pairs that can be compared")
+        found.append(f"cannot tell: {unclear}: no pair is clearly good, and too few are clearly slow")
     if verdict.ways.once:
         was = "was" if verdict.ways.once == 1 else "were"
         found.append(f"{count_text(verdict.ways.once, 'pair')} of good pods {was} slow only once: not counted")
@@ -204,7 +204,7 @@ def _finding(
     state: State = "bad" if slow else "unknown" if rank in verdict.unclear else "ok"
     value = f"{slow.share:.0%} of the usual speed" if slow else ""
     value = "nothing comes through" if slow and not slow.share else value
-    value = "too few pairs can be compared" if state == "unknown" else value
+    value = "no pair is clearly good, and too few are clearly slow" if state == "unknown" else value
     limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
     action = LOOK.format(report_node(peer.known_node, "PERFORMANCE")) if slow else ""
     return Finding(check, state, "fatal", peer.index, peer.node, parts.get(rank, ""), value, limit, SOURCE, action)
