@@ -209,6 +209,9 @@ def test_what_is_slow_on_a_rail() -> None:
         (bad,) = [one for one in said.found if one.state == "bad"]
         assert (bad.check, bad.pod, bad.device) == ("NCCL to other pods", 5, part)
         assert [one["device"] for one in json.loads(said.files["findings.json"]) if one["state"] == "bad"] == [part]
+    gpus = {(5, rail): False for rail in range(4)}
+    everywhere = on_rails(PLACES, {rail: {5: 0.5} for rail in range(4)})
+    assert tell(peers, everywhere, judge(PLACES, everywhere), "nccl", gpus).end.what == "network of pod 5 of 16 is slow"
 
 
 def alone(share: float) -> PairVerdict:

@@ -113,13 +113,13 @@ def test_a_slow_link_is_a_nic_and_a_busy_gpu_a_gpu(cluster: Cluster, torch_pytho
     trial.cluster.slow_link(2, "200mbit")
     slow_link = agent(trial, 0, "run", "find-slow")
     found = kept(trial, slow_link, "four-link")
-    assert slow_link.returncode == 65 and bad(found) == [(2, "NCCL to other pods", "NIC 0")], slow_link
+    assert slow_link.returncode == 65 and bad(found) == [(2, "NCCL to other pods", "network")], slow_link
 
     with trial.cluster.popen(1, [str(torch_python), "-c", BUSY]) as busy:
         read_until(busy.stdout, b"busy\n")
         both = agent(trial, 0, "run", "find-slow")
     found = kept(trial, both, "four-both")
-    assert both.returncode == 65 and (2, "NCCL to other pods", "NIC 0") in bad(found), both
+    assert both.returncode == 65 and (2, "NCCL to other pods", "network") in bad(found), both
     assert (1, "product in bf16", "GPU 0") in bad(found) and {pod for pod, *_ in bad(found)} == {1, 2}, both
 
 

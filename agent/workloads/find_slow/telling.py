@@ -96,6 +96,9 @@ def findings_json(found: Sequence[Finding]) -> str:
 
 def part_text(slow: SlowNode, gpus: Mapping[tuple[int, int], bool]) -> str:
     """Which part of a node is slow; empty: all of it. What is slow on a rail is its NIC, if the GPU is well alone."""
+    own = [alone for (node, _), alone in gpus.items() if node == slow.node]
+    if own and not slow.rails and slow.share and not any(own):
+        return "network"
     named: dict[str, list[int]] = {}
     for rail in slow.rails:
         alone = gpus.get((slow.node, rail))
