@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.decide.plan import Plan, PlannedPeer
 from agent.errors import UsageError
 from agent.paths import shipped
 from agent.workloads import find_workload
@@ -118,6 +119,16 @@ def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
     bad = [(one.pod, one.device) for one in found.measurements.found if one.state == "bad"]
     assert "GPU 1" in found.files["findings.json"] and found.files["failing_nodes.txt"] == "node-0\n"
     assert bad == [(0, "GPU 1")] and found.measurements.versions == {"torch": "2.11.0", "nccl": "2.28.9"}
+
+
+def test_a_slow_network_and_a_busy_gpu_are_both_named() -> None:
+    speeds = [[rank, 0, 350.0 if rank == 1 else 700.0, 3000.0, 50.0, 50.0] for rank in range(4)]
+    pairs = [[a, b, 2500.0 if b == 3 else 5000.0, 0] for a in range(4) for b in range(a + 1, 4)]
+    rounds = [{"step": "round", "number": at, "pairs": [pairs[at % 3], pairs[5 - at % 3]]} for at in range(5)]
+    peers = tuple(PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(4))
+    text = record({**OVER, "rails": 1}, {"step": "gpus", "speeds": speeds}, *rounds, END)
+    found = judged(context("find-slow", plan=Plan("epoch", 0, peers)), Outcome(0, text))
+    assert found.end.what == "network of pod 3 of 4 is slow, and GPU 0 of pod 1 is slow"
 
 
 def test_a_pod_that_is_slow_to_itself() -> None:

@@ -101,7 +101,7 @@ def test_rails_nvlink_and_loopback(cluster: Cluster, torch_python: Path) -> None
     assert done.returncode == 65 and {(pod, device) for pod, _, device in bad(found)} == {(1, "GPU 1")}, done
 
 
-def test_a_slow_link_is_a_nic_and_a_busy_gpu_a_gpu(cluster: Cluster, torch_python: Path) -> None:
+def test_a_slow_link_and_a_busy_gpu_are_told_apart(cluster: Cluster, torch_python: Path) -> None:
     """Four pods with a GPU each, whose links are the limit."""
     trial = cluster(4)
     for pod in range(4):

@@ -110,7 +110,8 @@ class FindSlow(Workload):
         more = stages.reasons(peers, not told.reasons)
         end = told.end
         if more:
-            what = told.end.what if told.end.code else stages.sentence(peers)
+            more_slow = stages.sentence(peers, {one.node for one in verdict.slow})
+            what = ", and ".join(filter(None, [told.end.what if told.end.code else "", more_slow]))
             end = JobEnd(Exit.WRONG_RESULT, what, why=lines(told.end.why, *at_most(more)), origin="workload")
         found = [*told.found, *stages.findings(peers)]
         measured = measured._replace(reasons=[*told.reasons, *more], found=found)

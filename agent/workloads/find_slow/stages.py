@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NamedTuple, TypeVar
@@ -133,14 +133,14 @@ class Stages:
             devices.setdefault(one.rank, {})[one.device] = None
         return {rank: listed([*found]) for rank, found in devices.items()}
 
-    def sentence(self, peers: Sequence[PlannedPeer]) -> str:
-        """What there is besides slow pods, where there is a reason."""
-        named = [f"{part} of pod {peers[rank].index}" for rank, part in sorted(self.slow_parts().items())]
-        if not named:
-            return "an all_gather does not finish"
-        return (
-            f"{listed(at_most(named, 3, 'of {} more'))} {is_are({(one.rank, one.device) for one in self.low()})} slow"
-        )
+    def sentence(self, peers: Sequence[PlannedPeer], blamed: Collection[int] = ()) -> str:
+        """What there is besides the slow pods that are blamed; empty: nothing."""
+        low = {(one.rank, one.device) for one in self.low() if one.rank not in blamed}
+        parts = sorted((rank, part) for rank, part in self.slow_parts().items() if rank not in blamed)
+        named = [f"{part} of pod {peers[rank].index}" for rank, part in parts]
+        if named:
+            return f"{listed(at_most(named, 3, 'of {} more'))} {is_are(low)} slow"
+        return "" if blamed else "an all_gather does not finish"
 
     def findings(self, peers: Sequence[PlannedPeer]) -> list[Finding]:
         found = []
