@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from agent.commands import Parser
-from agent.commands.options import add_following, add_gate, add_run, workload_parser
+from agent.commands.options import add_followed_run, workload_parser
 from agent.commands.run import run as run_workload
 
 NAME = "find-slow"
@@ -20,9 +20,7 @@ def add_options(parser: Parser) -> None:
     parser.takes_rest = "arguments go after `--`: {} -- --seconds 5"
     parser.epilog = "".join(workload_parser(NAME).format_help().partition("arguments, after --")[1:])
     parser.set_defaults(workload=NAME, order=None)
-    add_run(parser)
-    add_gate(parser)
-    add_following(parser)
+    add_followed_run(parser)
 
 
 def run(args: argparse.Namespace) -> int:

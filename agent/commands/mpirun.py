@@ -8,17 +8,7 @@ from typing import Any
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import (
-    add_following,
-    add_gate,
-    add_run,
-    add_without,
-    count,
-    instead,
-    read_spec,
-    take_command,
-    without,
-)
+from agent.commands.options import add_launched_run, count, read_spec, take_command
 from agent.decide.mpi_environment import is_denied
 from agent.decide.runspec import MpirunOptions
 
@@ -61,12 +51,7 @@ def add_options(parser: Parser) -> None:
     add("-x", type=variable, metavar="NAME[=VALUE]", help="a variable; exported ones travel without it", **several)
     add("--oversubscribe", "-oversubscribe", action="store_true", help="allow -N more ranks than a pod has slots")
     add("--allow-run-as-root", action="store_true", help=argparse.SUPPRESS)
-    for names, what in INSTEAD.items():
-        add(*names, type=instead(what), help=argparse.SUPPRESS)
-    add_without(parser)
-    add_run(parser)
-    add_gate(parser)
-    add_following(parser, "mpirun's mark of its rank", "--tag-output", "-tag-output")
+    add_launched_run(parser, INSTEAD, "mpirun's mark of its rank", "--tag-output", "-tag-output")
 
 
 def variable(text: str) -> tuple[str, str]:
@@ -84,6 +69,6 @@ def run(args: argparse.Namespace) -> int:
     mca = tuple((name, value) for name, value in args.mca)
     own = MpirunOptions(args.bind_to, args.map_by, mca, tag=args.label, oversubscribe=args.oversubscribe)
     args.label = False
-    spec = read_spec(args, "mpirun", ranks=args.np, per_node=args.per_node)
     mpi = None if own == MpirunOptions() else own
-    return submit(args, spec._replace(env=dict(args.x), mpi=mpi, without=without(args)))
+    spec = read_spec(args, "mpirun")
+    return submit(args, spec._replace(ranks=args.np, per_node=args.per_node, env=dict(args.x), mpi=mpi))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from agent.catalogue import WORKLOADS
@@ -17,7 +17,6 @@ from agent.workloads import find_workload
 
 Value = TypeVar("Value")
 MOST_PODS = 100_000
-WAIT_SECONDS = 86400
 WORKLOAD_ARGUMENTS = "arguments of the workload go after `--`: {} WORKLOAD -- ARGUMENT …"
 
 
@@ -74,21 +73,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
 
 
-def add_gate(parser: argparse.ArgumentParser) -> None:
-    """Whether the run's pods must be healthy."""
-    text = "look at its pods first, as a4-agent doctor does: with a fatal finding it does not begin (65)"
-    parser.add_argument("--gate", action="store_true", help=text)
-    text = "with --gate: nor where a check could not look"
-    parser.add_argument("--strict", action="store_true", help=text)
-
-
-def gate(args: argparse.Namespace) -> str:
-    """As a RunSpec says it. Raises UsageError."""
-    if args.strict and not args.gate:
-        raise UsageError("--strict needs --gate", "a4-agent run --gate --strict WORKLOAD")
-    return ("strict" if args.strict else "on") if args.gate else ""
-
-
 def add_labels(parser: argparse.ArgumentParser, name: str = "--name") -> None:
     """By what people know the run again."""
     text = "what to call it in place of its id; -2 or the like is added if a run has that name"
@@ -97,67 +81,74 @@ def add_labels(parser: argparse.ArgumentParser, name: str = "--name") -> None:
     parser.add_argument("--note", type=checked(run_note), default="", metavar="TEXT", help=text)
 
 
-def add_without(parser: argparse.ArgumentParser) -> None:
-    """The rank that is debugged."""
-    text = "start all ranks but this one, and say how to start it in a terminal: to debug it"
-    parser.add_argument("--without", type=checked(whole(0, MOST_PODS)), action="append", metavar="RANK", help=text)
-
-
-def without(args: argparse.Namespace) -> int | None:
-    """The rank of --without. Raises UsageError for several."""
-    if args.without and args.without[1:]:
-        raise UsageError(f"--without names one rank, not {' and '.join(map(str, args.without))}")
-    return args.without[0] if args.without else None
-
-
 def add_which_run(parser: argparse.ArgumentParser) -> None:
     """The run that a verb is about."""
     text = "the run's name or id, as a4-agent status shows them"
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help=text)
 
 
-def instead(what: str) -> Callable[[str], str]:
-    """A type for an option that a launcher has and the agent does not: says what to type instead."""
-
-    def refuse(text: str) -> str:
-        raise argparse.ArgumentTypeError(what)
-
-    return refuse
-
-
-def add_following(parser: argparse.ArgumentParser, label: str = "its pod", *also: str) -> None:
-    """How its output is shown, or that it is not; `label`: what stands before each line with --label, or `also`."""
+def add_followed_run(parser: argparse.ArgumentParser, label: str = "its pod", *also: str) -> None:
+    """What a run can have that has the cluster for itself: a look at its pods before, and how its output is shown.
+    `label`: what stands before each line with --label, or `also`."""
+    add_run(parser)
+    text = "look at its pods first, as a4-agent doctor does: with a fatal finding it does not begin (65)"
+    parser.add_argument("--gate", action="store_true", help=text)
+    text = "with --gate: nor where a check could not look"
+    parser.add_argument("--strict", action="store_true", help=text)
     parser.add_argument("--label", *also, action="store_true", help=f"prefix each line with {label}")
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
     parser.add_argument(
         "--wait",
         nargs="?",
         type=checked(none_or("3600")),
-        const=float(WAIT_SECONDS),
+        const=86400.0,
         default=0.0,
         metavar="SECONDS",
-        help=f"wait for the current run, at most SECONDS ({WAIT_SECONDS} if not given)",
+        help="wait for the current run, at most SECONDS (86400 if not given)",
     )
     text = "the end of the run as JSON; what it prints goes to stderr"
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_node: int = 0) -> RunSpec:
+def add_launched_run(
+    parser: argparse.ArgumentParser, instead: Mapping[tuple[str, ...], str], label: str = "its pod", *also: str
+) -> None:
+    """The same for a program of the user's own under a launcher. `instead`: options that the launcher has and the
+    agent does not, and what to type in their place."""
+    for names, what in instead.items():
+        parser.add_argument(*names, type=_refusing(what), help=argparse.SUPPRESS)
+    text = "start all ranks but this one, and say how to start it in a terminal: to debug it"
+    parser.add_argument("--without", type=checked(whole(0, MOST_PODS)), action="append", metavar="RANK", help=text)
+    add_followed_run(parser, label, *also)
+
+
+def _refusing(what: str) -> Callable[[str], str]:
+    def refuse(text: str) -> str:
+        raise argparse.ArgumentTypeError(what)
+
+    return refuse
+
+
+def read_spec(args: argparse.Namespace, workload: str) -> RunSpec:
     """What the command line says of a run. Raises UsageError."""
+    gate, strict, without = (getattr(args, name, None) for name in ("gate", "strict", "without"))
+    if strict and not gate:
+        raise UsageError("--strict needs --gate", "a4-agent run --gate --strict WORKLOAD")
+    if without and without[1:]:
+        raise UsageError(f"--without names one rank, not {' and '.join(map(str, without))}")
     return RunSpec(
         workload=workload,
         args=tuple(args.rest),
         nodes=args.nodes,
         hosts=tuple(args.hosts),
         exclude=tuple(args.exclude),
-        ranks=ranks,
-        per_node=per_node,
         cwd=working_directory(),
         timeout=args.timeout,
         stall=args.stall_timeout,
         name=args.run_name or "",
         note=args.note,
-        gate=gate(args) if "gate" in args else "",
+        without=without[0] if without else None,
+        gate=("strict" if strict else "on") if gate else "",
     )
 
 

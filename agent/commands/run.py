@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import Parser
-from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_gate, add_run, read_spec, workload_parser
+from agent.commands.options import WORKLOAD_ARGUMENTS, add_followed_run, read_spec, workload_parser
 from agent.commands.pod import agent_environment, living, read_state
 from agent.decide.ending import from_error, termination_message
 from agent.environment import job_from_environment, look, serve
@@ -63,9 +63,7 @@ def add_options(parser: Parser) -> None:
         choices=("topology", "index"),
         help="ranks by physical place (default) or by pod index, when the cluster is formed",
     )
-    add_run(parser)
-    add_gate(parser)
-    add_following(parser)
+    add_followed_run(parser)
 
 
 def no_verb(name: str) -> str:

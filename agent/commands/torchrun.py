@@ -6,17 +6,7 @@ import argparse
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import (
-    add_following,
-    add_gate,
-    add_run,
-    add_without,
-    count,
-    instead,
-    read_spec,
-    take_command,
-    without,
-)
+from agent.commands.options import add_launched_run, count, read_spec, take_command
 
 DESCRIPTION = """\
 Runs PROGRAM under torchrun on all pods: static rendezvous, node ranks and MASTER_ADDR from the plan, one
@@ -44,15 +34,9 @@ def add_options(parser: Parser) -> None:
     take_command(parser, "PROGRAM", EPILOG, example="train.py")
     add, per_node = parser.add_argument, ("--nproc-per-node", "--nproc_per_node")
     add(*per_node, type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)")
-    for names, what in INSTEAD.items():
-        add(*names, type=instead(what), help=argparse.SUPPRESS)
-    add_without(parser)
-    add_run(parser)
-    add_gate(parser)
-    add_following(parser)
+    add_launched_run(parser, INSTEAD)
 
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the first pod that failed. Raises AgentError."""
-    spec = read_spec(args, "torchrun", per_node=args.nproc_per_node)
-    return submit(args, spec._replace(without=without(args)))
+    return submit(args, read_spec(args, "torchrun")._replace(per_node=args.nproc_per_node))
