@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, PlaceFiles, RunScript, steps
+from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, PlaceFiles, placing
 
 NAMES = st.sets(st.sampled_from("abcd"))
 
@@ -39,14 +39,7 @@ NAMES = st.sets(st.sampled_from("abcd"))
 def test_what_the_installer_left(
     left: Mapping[str, Sequence[str]], present: Collection[str], places: list[PlaceFiles], words: list[str]
 ) -> None:
-    assert steps(left, present, []) == ([*places, CacheLibraries()], words)
-
-
-def test_scripts_come_after_the_files_and_before_the_libraries() -> None:
-    found = steps({"scripts": []}, [], ["/scripts/set_nccl_env.sh", "/init.sh"]).steps
-    placed, *others = found
-    assert isinstance(placed, PlaceFiles)
-    assert others == [RunScript("/scripts/set_nccl_env.sh"), RunScript("/init.sh"), CacheLibraries()]
+    assert placing(left, present) == (places, words)
 
 
 @given(st.dictionaries(st.sampled_from(LEFT_BEHIND), NAMES), st.sets(st.sampled_from(LEFT_BEHIND)), NAMES)
@@ -55,9 +48,8 @@ def test_each_missing_file_is_placed_once_and_nothing_is_replaced(
 ) -> None:
     present = {f"/{name}" for name in there} | {f"/{name}/{one}" for name in there for one in inner}
     placed: dict[str, str] = {}
-    for step in steps({name: sorted(names) for name, names in left.items()}, present, []).steps:
-        if isinstance(step, PlaceFiles):
-            placed |= {f"{step.target.rstrip('/')}/{source.rpartition('/')[2]}": source for source in step.sources}
+    for sources, target in placing({name: sorted(names) for name, names in left.items()}, present)[0]:
+        placed |= {f"{target.rstrip('/')}/{source.rpartition('/')[2]}": source for source in sources}
     assert not placed.keys() & present
     wanted = {f"/{name}/{one}" for name, names in left.items() for one in names} - present
     assert all(any(f"{path}/".startswith(f"{one}/") for one in placed) for path in wanted)

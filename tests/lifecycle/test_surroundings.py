@@ -164,14 +164,14 @@ def test_a_script_that_cannot_be_started() -> None:
     assert f"{GIB_SCRIPT}: bash cannot be started" in world.pod(1).said()["what"]
 
 
-def test_two_scripts_one_after_the_other() -> None:
+def test_scripts_come_after_the_files_one_after_the_other() -> None:
     world = gib(script={"FROM_GIB": "1", "BOTH": "gib"})
     for pod in world.pods:
-        pod.directories.add("/opt/deepep")
+        pod.directories |= {"/opt/deepep", "/dev/shm/scripts"}
         pod.scripts[DEEPEP_SCRIPT] = {"LD_PRELOAD": "/opt/x.so", "BOTH": "deepep"}
     assert world.run() == ZERO, world.dump()
     for pod in world.pods:
-        assert tools(pod) == [DEEPEP_SCRIPT, GIB_SCRIPT, "ldconfig"]
+        assert tools(pod) == ["cp", "mv", DEEPEP_SCRIPT, GIB_SCRIPT, "ldconfig"]
         assert (given(pod)["BOTH"], given(pod)["LD_PRELOAD"]) == ("gib", "/opt/x.so")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
-from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, PlaceFiles, RunScript, Step, Steps, steps
+from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, placing
 from agent.decide.secret_variables import hidden
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
@@ -43,7 +44,7 @@ class PodSurroundings:
         self._pod = pod
         self._machine = pod.machine
         self._prepared: Environment = of_pod(pod.job.environ)
-        self._steps: deque[Step] = deque()
+        self._steps: deque[Callable[[], None]] = deque()
         """What is still to be done, one after the other: a script may need the files that a step before has placed."""
         self._words: list[str] = []
         """What was not done, and why."""
@@ -61,10 +62,18 @@ class PodSurroundings:
         self._use(first.prepared)
 
     def start(self) -> None:
-        """Do what there is to do, one step after another. Raises AgentError into the loop."""
-        found = self._found()
-        self._words += found.words
-        self._steps += found.steps
+        """Do what there is to do, by what is there, one step after another. Raises AgentError into the loop."""
+        exists, init = self._machine.exists, self._pod.job.environ.get("NCCL_INIT_SCRIPT", "")
+        there = [name for name in LEFT_BEHIND if exists(f"{LEFT_IN}/{name}")]
+        left = {name: self._machine.list_dir(f"{LEFT_IN}/{name}") for name in there}
+        paths = [path for name in left for path in (f"/{name}", *(f"/{name}/{one}" for one in left[name]))]
+        known = {*MARKS, *(path for fabric in FABRICS.values() for path in fabric.scripts), *([init] if init else [])}
+        places, words = placing(left, [path for path in paths if exists(path)])
+        scripts, notes = vendor_scripts(self._pod.known.profile, init, [path for path in known if exists(path)])
+        self._words += words + (notes or ([] if scripts else ["no vendor's script to run"]))
+        self._steps += (partial(self._place, *one) for one in places)
+        self._steps += (partial(self._run_script, path) for path in scripts)
+        self._steps += (self._cache_libraries, self._finish)
         self._next()
 
     def _use(self, prepared: Environment) -> None:
@@ -72,27 +81,7 @@ class PodSurroundings:
         self._pod.learn(environ={**prepared.env, MARK: "1"})
 
     def _next(self) -> None:
-        match self._steps.popleft() if self._steps else None:
-            case PlaceFiles(sources, target):
-                self._place(sources, target)
-            case RunScript(path):
-                self._run_script(path)
-            case CacheLibraries():
-                self._cache_libraries()
-            case None:
-                self._finish()
-
-    def _found(self) -> Steps:
-        """Look at what is there, and decide what is to be done."""
-        exists, init = self._machine.exists, self._pod.job.environ.get("NCCL_INIT_SCRIPT", "")
-        there = [name for name in LEFT_BEHIND if exists(f"{LEFT_IN}/{name}")]
-        left = {name: self._machine.list_dir(f"{LEFT_IN}/{name}") for name in there}
-        paths = [path for name in left for path in (f"/{name}", *(f"/{name}/{one}" for one in left[name]))]
-        known = {*MARKS, *(path for fabric in FABRICS.values() for path in fabric.scripts), *([init] if init else [])}
-        scripts, notes = vendor_scripts(self._pod.known.profile, init, [path for path in known if exists(path)])
-        decided = steps(left, [path for path in paths if exists(path)], scripts)
-        notes = notes or ([] if scripts else ["no vendor's script to run"])
-        return decided._replace(words=[*decided.words, *notes])
+        self._steps.popleft()()
 
     def _place(self, sources: Sequence[str], target: str) -> None:
         """Copied aside first: half a directory must never stand there."""
