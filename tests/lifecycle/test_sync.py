@@ -10,7 +10,7 @@ import pytest
 
 from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_seconds
 from agent.decide.sync.facts import Fact, FactPlace, job_directory, write_fact
-from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
+from agent.decide.sync.waiting import FactWait, WaitOutcome
 from agent.lifecycle.sharing.waiting import await_facts
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import SharedAnswer
@@ -104,8 +104,8 @@ class World:
 
         def start_waiting() -> None:
             now = self.clock.now
-            patience = WaitDeadlines(now + HEARD_SECONDS, now + WAIT_SECONDS)
-            wait = FactWait(name, pods, job=JOB, lease=LEASE, patience=patience, fresh=fresh, start=start)
+            heard_by, ends = now + HEARD_SECONDS, now + WAIT_SECONDS
+            wait = FactWait(name, pods, job=JOB, lease=LEASE, heard_by=heard_by, ends=ends, fresh=fresh, start=start)
             begin(await_facts(wait, 4, told.said.append, now=pod.now, chance=self.draw.random), pod, files, ended)
 
         pod.later(at, start_waiting)

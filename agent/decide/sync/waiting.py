@@ -29,18 +29,11 @@ class WaitOutcome(NamedTuple):
     hint: str = ""
 
 
-class WaitDeadlines(NamedTuple):
-    """Until when, on the clock of the pod that waits."""
-
-    heard_by: float
-    """The leader must have been seen to go on."""
-    ends: float
-
-
 class FactWait:
     """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when the leader is known.
 
-    fresh: the job's directory is that of a run. start: on the leader its own start, which it need not look for.
+    heard_by, ends: until when the leader must have been seen to go on, and all is over, on the clock of the pod that
+    waits. fresh: the job's directory is that of a run. start: on the leader its own start, which it need not look for.
     """
 
     def __init__(
@@ -50,7 +43,8 @@ class FactWait:
         *,
         job: str,
         lease: float,
-        patience: WaitDeadlines,
+        heard_by: float,
+        ends: float,
         fresh: bool = False,
         start: str = "",
         lead: int = 0,
@@ -66,7 +60,7 @@ class FactWait:
         """The valid facts of this name, by file: they need not be read again."""
         self._pods = self.missing
         self.job = job
-        self._patience = patience
+        self._heard_by, self._ends = heard_by, ends
         self._invalid: dict[str, int] = {}
         self.problems: dict[str, str] = {}
         """What is wrong with files that should be facts."""
@@ -87,7 +81,7 @@ class FactWait:
                 "if no other attempt of this job is still alive, run the command again",
             )
         self.start = next(iter(starts), "")
-        if not self.start and now >= self._patience.heard_by:
+        if not self.start and now >= self._heard_by:
             return WaitOutcome(Exit.PEERS_MISSING, f"pod {self._lead} has not come: {NOT_HEARD}", self._sets_first())
         return None
 
@@ -137,7 +131,7 @@ class FactWait:
         return WaitOutcome(Exit.TRY_AGAIN, f"{pods} {is_are(lost)} silent: {self._waiting_for()}")
 
     def _late(self, now: float) -> WaitOutcome | None:
-        if now < self._patience.ends:
+        if now < self._ends:
             return None
         never = [pod for pod in self.missing if not self.beats.heard(pod)]
         return WaitOutcome(Exit.PEERS_MISSING if never else Exit.TIME_LIMIT, f"time is up: {self.report()}")

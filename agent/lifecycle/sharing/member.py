@@ -22,7 +22,7 @@ from agent.decide.sync.facts import (
     read_fact,
     write_fact,
 )
-from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
+from agent.decide.sync.waiting import FactWait, WaitOutcome
 from agent.errors import Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.directory import SharedDirectory
 from agent.lifecycle.sharing.waiting import await_facts
@@ -93,13 +93,13 @@ class Member(SharedDirectory):
     def wait(self, name: str, pods: Iterable[int], timeout: float) -> WaitOutcome:
         """Wait for a fact of each of some pods; of none: until the leader is known, for whose start all are written."""
         settings, now = self._settings, time.monotonic()
-        patience = WaitDeadlines(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
         wait = FactWait(
             name,
             pods,
             job=self.job,
             lease=settings.lease,
-            patience=patience,
+            heard_by=now + min(timeout, settings.peer_timeout),
+            ends=now + timeout,
             fresh=bool(self._run),
             start=self._start,
             lead=self.lead,
