@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from agent.decide.pipeline import Stage
-from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, Progress, download_words, duration_words
+from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, download_words, duration_words
 from agent.errors import MissingProgram, PeerLost
 from agent.launch import Launch
 from agent.machine import files
@@ -162,7 +162,7 @@ class _Watch:
         say = self._programs.say
         if self._grows:
             if self._ticks > 1:
-                words = download_words(Progress(seconds, self._begin, self._there(), self._total()))
+                words = download_words(seconds, self._begin, self._there(), self._total())
                 say(f"{self._name}: {words}")
             return DOWNLOAD_SECONDS
         if now - self._heard >= QUIET_SECONDS:
