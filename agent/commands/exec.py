@@ -12,7 +12,7 @@ from agent.commands import Parser
 from agent.commands.following import RunFollower, reader_gone, tell_end
 from agent.commands.options import add_run, read_spec, take_command
 from agent.commands.pod import of_caller
-from agent.decide.folding import failures, fold, shown
+from agent.decide.folding import failures, folded
 from agent.decide.subset import pods_text, ranges
 from agent.errors import READER_GONE, DirectoryUnusable
 from agent.lifecycle.waits import REPORT_SECONDS
@@ -122,7 +122,7 @@ class FoldedOutput(Sink):
                 write_all(STDOUT, piece.encode())
         else:
             for stream in (STDOUT, STDERR):
-                for text in shown(fold({pod: self._taken(pod, stream) for pod in self._run.outputs})):
+                for text in folded({pod: self._taken(pod, stream) for pod in self._run.outputs}):
                     write_all(stream, text)
         if self._cut:
             logs = f"a4-agent logs {self._run.id} --pod {ranges(self._cut)}"

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from agent.decide.ending import signal_name
 from agent.decide.subset import grouped, pods_text, ranges
 
 
-class FoldedGroup(NamedTuple):
-    """Pods whose output is the same."""
-
-    pods: tuple[int, ...]
-    """Completion indices, ascending."""
-    text: bytes
-
-
-def fold(outputs: Mapping[int, bytes]) -> list[FoldedGroup]:
-    """Output by pod as groups, that of the smallest index first. Pods that printed nothing are left out."""
-    return [FoldedGroup(tuple(pods), text) for text, pods in grouped(outputs).items() if text]
-
-
-def shown(groups: Sequence[FoldedGroup]) -> Iterator[bytes]:
-    """The text for people: `pods: line` where no group has more than one line, else each under a header."""
-    if all(b"\n" not in _ended(group.text)[:-1] for group in groups):
-        return (b"%s: %s" % (ranges(group.pods).encode(), _ended(group.text)) for group in groups)
-    return (b"== %s ==\n%s" % (pods_text(group.pods).encode(), _ended(group.text)) for group in groups)
+def folded(outputs: Mapping[int, bytes]) -> Iterator[bytes]:
+    """Output by pod as text for people, that of the smallest index first: `pods: line` where no pod has more than one
+    line, else each text under a header. Pods that printed nothing are left out."""
+    groups = [(pods, _ended(text)) for text, pods in grouped(outputs).items() if text]
+    if all(b"\n" not in text[:-1] for _, text in groups):
+        return (b"%s: %s" % (ranges(pods).encode(), text) for pods, text in groups)
+    return (b"== %s ==\n%s" % (pods_text(pods).encode(), text) for pods, text in groups)
 
 
 def _ended(text: bytes) -> bytes:

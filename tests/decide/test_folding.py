@@ -6,29 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.folding import FoldedGroup, failures, fold, shown
+from agent.decide.folding import failures, folded
+from agent.decide.subset import index_range
 
 OUTPUTS = st.dictionaries(st.integers(0, 20), st.sampled_from([b"", b"a", b"a\n", b"b\nc\n", b"\n"]))
 
 
 @given(OUTPUTS)
-def test_every_pod_that_printed_is_in_one_group(outputs: dict[int, bytes]) -> None:
-    groups = fold(outputs)
-    assert sorted(pod for group in groups for pod in group.pods) == sorted(pod for pod in outputs if outputs[pod])
-    assert all(outputs[pod] == group.text for group in groups for pod in group.pods)
-    assert len({group.text for group in groups}) == len(groups)
-
-
-@given(OUTPUTS)
-def test_groups_come_in_the_order_of_their_first_pods(outputs: dict[int, bytes]) -> None:
-    groups = fold(outputs)
-    assert [group.pods[0] for group in groups] == sorted(group.pods[0] for group in groups)
-    assert all(list(group.pods) == sorted(group.pods) for group in groups)
+def test_every_pod_that_printed_is_shown_once_with_its_text(outputs: dict[int, bytes]) -> None:
+    printed = {pod: f"{text.decode()}\n".encode() * 2 for pod, text in outputs.items() if text}  # several lines each
+    shown = [text.split(b" ==\n", 1) for text in folded({**outputs, **printed})]
+    pods = [
+        [pod for word in head.split()[-1].decode().split(",") for pod in index_range(word) or ()] for head, _ in shown
+    ]
+    assert sorted(pod for group in pods for pod in group) == sorted(printed)
+    assert all(printed[pod] == text for group, (_, text) in zip(pods, shown, strict=True) for pod in group)
+    assert len({text for _, text in shown}) == len(shown)
+    assert [group[0] for group in pods] == sorted(group[0] for group in pods)
+    assert all(group == sorted(group) for group in pods)
 
 
 def test_nothing_printed() -> None:
-    assert fold({0: b"", 1: b""}) == []
-    assert list(shown([])) == []
+    assert list(folded({0: b"", 1: b""})) == []
 
 
 @pytest.mark.parametrize(
@@ -44,11 +43,7 @@ def test_nothing_printed() -> None:
     ],
 )
 def test_shown(outputs: dict[int, bytes], text: bytes) -> None:
-    assert b"".join(shown(fold(outputs))) == text
-
-
-def test_the_pods_of_a_group() -> None:
-    assert fold({9: b"x", 2: b"x", 5: b"y"}) == [FoldedGroup((2, 9), b"x"), FoldedGroup((5,), b"y")]
+    assert b"".join(folded(outputs)) == text
 
 
 @pytest.mark.parametrize(
