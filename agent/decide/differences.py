@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.decide.facts import Facts
@@ -76,8 +75,7 @@ CHECKS = (
 )
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """One thing in which pods differ where they should not."""
 
     what: str
@@ -87,11 +85,10 @@ class Difference:
     """value → completion indices of the pods that have it"""
 
 
-@dataclass(frozen=True)
-class Differences:
+class Differences(NamedTuple):
     """What differs. Nothing does where `odd` is empty."""
 
-    odd: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    odd: Mapping[int, Sequence[str]] = {}
     """Odd pods: completion index → what is odd there."""
     table: str = ""
     """A line per difference, for people."""

@@ -6,8 +6,8 @@ docs/result.schema.json is made of them (scripts/result_schema.py), with the tex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.differences import Difference
@@ -22,8 +22,7 @@ Cell = str | float | bool | None
 CurveOf = Literal["rank", "median", "least", "greatest"]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """How a run ended."""
 
     status: Literal["passed", "failed", "ended"]
@@ -42,8 +41,7 @@ class Verdict:
     """every finding that counts against the run, one sentence each"""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """Where the order of the pods came from."""
 
     source: str
@@ -51,11 +49,10 @@ class Order:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Pod:
+class Pod(NamedTuple):
     """One pod's share in a run."""
 
-    index: Count
+    index: Count  # type: ignore[assignment]  # nobody needs that of tuple
     """completion index"""
     name: str
     node: str
@@ -75,8 +72,7 @@ class Pod:
     """its name in Kubernetes; empty: not known"""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits that the run had."""
 
     timeout: float
@@ -85,16 +81,14 @@ class Limits:
     """limit of silence in seconds; 0: none"""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column of a table."""
 
     name: str
     unit: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """One of the `tables`."""
 
     name: Annotated[str, ("pattern", "^[a-z0-9-]+$")]
@@ -103,8 +97,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """One placement of one size."""
 
     time: float
@@ -115,13 +108,12 @@ class Measured:
     """wrong elements; null: not checked"""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One size of a sweep."""
 
     size: Count
     """bytes"""
-    count: Count
+    count: Count  # type: ignore[assignment]
     out_of_place: Measured | None
     """null: this placement was not measured"""
     in_place: Measured | None
@@ -137,16 +129,14 @@ class Row:
         return next((one.busbw for one in self.placements()), None)
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """The baseline of one size."""
 
     size: int
     busbw: float
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(NamedTuple):
     """What a sweep was compared with."""
 
     name: str
@@ -180,8 +170,7 @@ class Sweep:
     baseline: Baseline | None
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One iteration of a training."""
 
     iteration: Count
@@ -196,15 +185,14 @@ class Iteration:
     """how many losses were no numbers"""
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(NamedTuple):
     """One training, as Megatron's last rank printed it."""
 
     stage: str
     """stage of the pipeline: train or json-sft"""
     planned: Count
     """the iteration at which it ends"""
-    count: Count
+    count: Count  # type: ignore[assignment]
     """iterations that this run made"""
     skipped: Count
     nans: Count
@@ -218,8 +206,7 @@ class Training:
     """sequences of each iteration, all ranks together; null: not known"""
 
 
-@dataclass(frozen=True)
-class SeriesCurve:
+class SeriesCurve(NamedTuple):
     """How one of the `series` went."""
 
     of: CurveOf
@@ -236,8 +223,7 @@ class SeriesCurve:
     """as the program named it; null: it did not"""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """What the program itself wrote under one name into A4_SERIES_FILE."""
 
     name: str
@@ -261,24 +247,21 @@ class Series:
     curves: tuple[SeriesCurve, ...]
 
 
-@dataclass(frozen=True)
-class FabricProfile:
+class FabricProfile(NamedTuple):
     """The fabric profile that was used."""
 
     name: str
     why: str
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(NamedTuple):
     """How the speed was judged; each workload adds what it compared."""
 
     status: Literal["passed", "failed", "not judged"]
     reason: str
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """One run of one workload. Times are seconds since 1970 by the clock of the pod that they are about. Bandwidths are
     in GB/s, 1 GB = 1e9 bytes. Unknown names may be added within a version; a name that is here keeps its meaning."""
 
@@ -319,7 +302,7 @@ class Result:
     """the fabric profile that was used; null: none"""
     gate: Gate | None
     """speed judged against a baseline or a floor; null: not asked for"""
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = {}
     """what the workload's programs said of themselves; differs by workload"""
     trainings: tuple[Training, ...] = ()
     """loss and speed of what was trained; missing: nothing was"""

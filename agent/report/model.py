@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -189,8 +188,7 @@ def table_grid(table: Table) -> Grid:
     """A table of result.json; numbers flushed right, with least, median and greatest below. What was measured stands
     right beside the first column: a phone shows few columns."""
     order = sorted(range(len(table.columns)), key=lambda at: at > 0 and not table.columns[at].unit)
-    table = replace(
-        table,
+    table = table._replace(
         columns=tuple(table.columns[at] for at in order),
         rows=tuple(tuple(row[at] for at in order) for row in table.rows),
     )

@@ -21,7 +21,7 @@ def read_result(data: object) -> Result:
         raise NotAResult(str(error)) from error
     _check_tables(result)
     by_size = [replace(one, rows=tuple(sorted(one.rows, key=lambda row: row.size))) for one in result.sweeps]
-    return replace(result, sweeps=tuple(by_size))
+    return result._replace(sweeps=tuple(by_size))
 
 
 def _check_version(data: object) -> None:

@@ -21,7 +21,7 @@ def sweep(collective: str, wrong: int | None = 0) -> MeasuredSweep:
     """A whole table of two sizes, the larger one in place only; `wrong` elements there."""
     small = Measured(10.0, 1.0, 1.5, 0)
     rows = (
-        Row(1024, 256, small, replace(small, busbw=1.25)),
+        Row(1024, 256, small, small._replace(busbw=1.25)),
         Row(MIB, MIB // 4, None, Measured(99.0, 2.0, 3.0, wrong)),
     )
     return MeasuredSweep(collective, 6, "gloo", "float", "sum", -1, 20, 5, rows, 1.9, 0, None)

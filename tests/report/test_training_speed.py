@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ def test_percentiles_are_measured_values(ordered: list[float], share: float, val
 
 def test_the_first_step_counts_only_when_it_is_alone() -> None:
     first = run(count=9).trainings[0]
-    one = replace(first, iterations=first.iterations[:1])
+    one = first._replace(iterations=first.iterations[:1])
     assert steps(first) == StepTimes(1.845, 1.855, 1.855, 3)
     assert steps(one) == StepTimes(31.5, 31.5, 31.5, 1)
     assert steps(run(iterations=[]).trainings[0]) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from agent import wire
@@ -98,7 +97,7 @@ def _with_sizes(one: Training, options: Options | None) -> Training:
     if not options or not arguments:
         return one
     sequence, batch = int(arguments["SEQ_LEN"]), int(arguments["GLOBAL_BATCH_SIZE"])
-    return replace(one, model=options.size.model, sequence=sequence, batch=batch)
+    return one._replace(model=options.size.model, sequence=sequence, batch=batch)
 
 
 def _wrong(ends: Sequence[StepEnd], trainings: Sequence[Training]) -> list[str]:
