@@ -31,7 +31,6 @@ examples:
 """
 MOST_KEPT, MOST_KEPT_OF_ALL = 4 * 1024 * 1024, 32 * 1024 * 1024
 """How many bytes of output are kept: of one pod, and of all together, who share them equally."""
-FIRST_WORD_SECONDS = 10.0
 
 
 def add_options(parser: Parser) -> None:
@@ -82,7 +81,7 @@ class FoldedOutput(Sink):
         self._run = run
         self._now = now
         self._began = now()
-        self._speak_at = self._began + FIRST_WORD_SECONDS
+        self._speak_at = self._began + 10.0
         self._open = set(run.outputs)
         self._most = min(MOST_KEPT, MOST_KEPT_OF_ALL // max(1, len(run.outputs)))
         self._cut: set[int] = set()

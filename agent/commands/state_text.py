@@ -14,7 +14,6 @@ from agent.decide.tables import render
 from agent.decide.words import at_most, plural
 from agent.log import utc
 
-FRESH_SECONDS = 30.0
 MOST_RUNS = 10
 """Past runs in the text; --json has them all."""
 WIDE_COLUMNS = 100
@@ -71,7 +70,7 @@ def _head(state: PodState, alive: float | None, now: float) -> list[str]:
         f"pod {state.index} of {state.pods} {PHASES.get(phase, phase)}, since {ago(now - state.since)}",
         f"epoch {state.epoch}, a4-agent {state.agent}",
     ]
-    if phase != "ended" and (alive is None or alive > FRESH_SECONDS):
+    if phase != "ended" and (alive is None or alive > 30.0):
         lines.append("the agent itself gives no sign of life: it was killed or hangs")
     return lines
 

@@ -8,10 +8,6 @@ from collections.abc import Mapping
 from agent.decide.subset import ranges
 from agent.decide.words import count_text, plural, size_text
 
-DOWNLOAD_SECONDS = 10.0
-QUIET_SECONDS = 60.0
-"""Between two lines about work of which nothing else is known than that it goes on."""
-
 _PROGRESS = re.compile(rb"^a4-agent: [\w-]+, \d+ s: (.*)\n", re.MULTILINE)
 
 

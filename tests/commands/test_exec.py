@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.client import RunEnd, RunInfo
-from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, MOST_KEPT_OF_ALL, FoldedOutput
+from agent.commands.exec import MOST_KEPT, MOST_KEPT_OF_ALL, FoldedOutput
 from agent.decide.ending import JobEnd
 from agent.lifecycle.waits import REPORT_SECONDS
 from tests.commands.conftest import Type
@@ -175,9 +175,9 @@ def test_what_many_pods_print_takes_no_more_than_what_few_do(capfd: Shown, as_js
 def test_whom_it_waits_for(capfd: Shown) -> None:
     clock = Clock()
     kept = FoldedOutput(RUN, clock)
-    assert kept.idle() == FIRST_WORD_SECONDS
+    assert kept.idle() == 10.0
     kept.over(1)
-    clock.now += FIRST_WORD_SECONDS
+    clock.now += 10.0
     assert kept.idle() == REPORT_SECONDS
     assert capfd.readouterr().err == "a4-agent: exec-0 waits for 3 of 4 pods: 0,2,5 (for 10 s)\n"
     kept.over(0)

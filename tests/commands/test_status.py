@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.state_text import FRESH_SECONDS, MOST_RUNS, clock, describe
+from agent.commands.state_text import MOST_RUNS, clock, describe
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.pod_state import PodState
 from agent.wire import from_json
@@ -88,7 +88,7 @@ def test_a_damaged_state_is_told(text: str, run_dir: Path, capsys: Shown) -> Non
     assert "state.json is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("alive", [None, FRESH_SECONDS + 1])
+@pytest.mark.parametrize("alive", [None, 31.0])
 def test_a_dead_agent(alive: float | None) -> None:
     assert "no sign of life: it was killed or hangs" in described(STATE, alive=alive)
 

@@ -14,9 +14,7 @@ STALLED_SECONDS = 10.0
 """Who has not looked for so long was stopped itself: it begins to count anew."""
 LEADER_SECONDS = 0.5
 """Between two beats of the pod that leads: everyone waits until it has seen one."""
-POLL_SECONDS = 1.0
 MANY_PODS = 64
-MANY_SECONDS = 5.0
 _BEAT = re.compile(r"pod\.(\d{1,6})\.([0-9a-f]{32})\.(\d{1,18})")
 
 
@@ -79,10 +77,13 @@ def beats(names: Iterable[str]) -> Iterator[tuple[Start, int]]:
 
 def beat_seconds(lease: float, pods: int, *, leads: bool) -> float:
     """Between two beats of a pod: well under the lease, and few where there are many pods."""
-    most = LEADER_SECONDS if leads else MANY_SECONDS if pods > MANY_PODS else POLL_SECONDS
-    return min(most, lease / 6)
+    return min(LEADER_SECONDS if leads else _usual_seconds(pods), lease / 6)
 
 
 def poll_seconds(pods: int, chance: float) -> float:
     """Until the next look at the directory; `chance`, from 0 to 1, keeps pods from looking all at once."""
-    return (MANY_SECONDS if pods > MANY_PODS else POLL_SECONDS) * (0.8 + 0.4 * chance)
+    return _usual_seconds(pods) * (0.8 + 0.4 * chance)
+
+
+def _usual_seconds(pods: int) -> float:
+    return 5.0 if pods > MANY_PODS else 1.0

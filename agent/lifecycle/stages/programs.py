@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from agent.decide.pipeline import Stage
-from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, download_words, duration_words
+from agent.decide.progress import download_words, duration_words
 from agent.errors import MissingProgram, PeerLost
 from agent.launch import Launch
 from agent.machine import files
@@ -164,10 +164,11 @@ class _Watch:
             if self._ticks > 1:
                 words = download_words(seconds, self._begin, self._there(), self._total())
                 say(f"{self._name}: {words}")
-            return DOWNLOAD_SECONDS
-        if now - self._heard >= QUIET_SECONDS:
+            return 10.0
+        quiet = 60.0  # nothing else is known of it than that it goes on
+        if now - self._heard >= quiet:
             say(f"{self._name}: still at it after {duration_words(seconds)}")
-        return QUIET_SECONDS
+        return quiet
 
     def _there(self) -> int:
         with self._programs.looking_at(self._grows):
