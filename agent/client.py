@@ -12,7 +12,7 @@ answers (docs/control-channel.md). A client that goes away ends nothing: a run g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +192,7 @@ class Client:
                 ended = RunEnd.from_json(content(answer))
             elif answer["id"] in reads:
                 pod = reads.pop(answer["id"])
-                piece = _hand_over(sink, pod, answer)
+                piece = _taken(sink, pod, answer)
                 if piece is not None and not piece.over and sink.wants(pod):
                     reads[read_on(pod, piece.next)] = pod
             quiet_since = time.monotonic()
@@ -209,7 +209,7 @@ class Client:
             fields, going_on = _reading(run.id, pod, 0, MOST_READ, False) | {"since": since}, True
             while going_on:
                 answer = self._connection.answer(self._connection.send("read", fields), ANSWER_SECONDS)
-                piece = _hand_over(sink, pod, answer)
+                piece = _taken(sink, pod, answer)
                 offsets[pod] = piece.next if piece else fields["offset"]
                 going_on = piece is not None and not piece.over and piece.next != fields["offset"]
                 fields = _reading(run.id, pod, offsets[pod], MOST_READ, False)
@@ -242,7 +242,7 @@ def _reading(run: str, pod: int, offset: int, most: int, wait: bool) -> dict[str
     return {"run": run, "pod": pod, "offset": offset, "most": most, "wait": wait}
 
 
-def _hand_over(sink: Sink, pod: int, answer: Answer) -> Output | None:
+def _taken(sink: Sink, pod: int, answer: Answer) -> Output | None:
     """Give a piece to the sink and return it; None when nothing more of this pod can be read."""
     try:
         piece = Output.from_json(content(answer))
@@ -250,14 +250,16 @@ def _hand_over(sink: Sink, pod: int, answer: Answer) -> Output | None:
         sink.note(f"what pod {pod} printed cannot be read any further: {error}")
         sink.over(pod)
         return None
-    if piece.skipped:
-        sink.note(skipped_words(pod, piece.skipped))
-    for stream, data in piece.frames:
-        sink.output(pod, stream, data)
+    hand_over(sink, pod, piece.frames, piece.skipped)
     if piece.over:
         sink.over(pod)
     return piece
 
 
-def skipped_words(pod: int, skipped: int) -> str:
-    return f"{skipped} bytes that pod {pod} printed are not kept any more (A4_LOG_LIMIT_MB sets how much is)"
+def hand_over(sink: Sink, pod: int, frames: Iterable[tuple[int, bytes]], skipped: int) -> None:
+    """Give the sink what a pod printed, and say how much is missing before it."""
+    if skipped:
+        lost = f"{skipped} bytes that pod {pod} printed"
+        sink.note(f"{lost} are not kept any more (A4_LOG_LIMIT_MB sets how much is)")
+    for stream, data in frames:
+        sink.output(pod, stream, data)

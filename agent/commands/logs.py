@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import time
+from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 
-from agent.client import MOST_READ, Client, RunInfo, skipped_words
+from agent.client import MOST_READ, Client, RunInfo, hand_over
 from agent.commands.answers import JsonLines
-from agent.commands.log_lines import Selected
 from agent.commands.options import add_which_run, checked, pods
 from agent.commands.pod import living, read_state
 from agent.decide.pod_state import PodState
@@ -21,7 +22,7 @@ from agent.decide.tail import rank_of
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
 from agent.machine.spool import read_spool
-from agent.output import BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, write_all
+from agent.output import AGENT, BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
 DESCRIPTION = """\
@@ -119,6 +120,72 @@ def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Si
     return Selected(lines, agent=args.agent, tail=args.tail, wanted=None if rank is None else of_rank)
 
 
+class Selected(Sink):
+    """Passes whole lines on that are `wanted`; with `tail` only so many of each pod, when `close` is called first.
+
+    The agents' own lines do not count unless `agent` is set.
+    """
+
+    def __init__(
+        self, sink: Sink, *, agent: bool, tail: int | None = None, wanted: Callable[[bytes], bool] | None = None
+    ) -> None:
+        self._sink = sink
+        self._agent = agent
+        self._tail = tail
+        self._wanted = wanted
+        self._begun: dict[tuple[int, int], bytes] = {}
+        """(pod, stream) → a line that has no end yet."""
+        self._last: dict[int, deque[tuple[int, bytes]]] = {}
+        """Pod → its last lines with their streams."""
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        """Pass whole lines on; the beginning of one is kept until its end comes."""
+        if stream == AGENT and not self._agent:
+            return
+        *lines, rest = (self._begun.pop((pod, stream), b"") + data).split(b"\n")
+        for line in lines:
+            self._take(pod, stream, line + b"\n")
+        if rest:
+            self._begun[pod, stream] = rest
+
+    def wants(self, pod: int) -> bool:
+        return self._sink.wants(pod)
+
+    def over(self, pod: int) -> None:
+        self._end_lines(pod)
+        self._sink.over(pod)
+
+    def note(self, text: str) -> None:
+        self._sink.note(text)
+
+    def idle(self) -> float | None:
+        return self._sink.idle()
+
+    def close(self) -> None:
+        for pod, _ in list(self._begun):
+            self._end_lines(pod)
+        self._tail = None
+        for pod, lines in self._last.items():
+            for stream, line in lines:
+                self._sink.output(pod, stream, line)
+        self._last.clear()
+        self._sink.close()
+
+    def _end_lines(self, pod: int) -> None:
+        """What a pod printed last may have no end."""
+        for source in [source for source in self._begun if source[0] == pod]:
+            self._take(*source, self._begun.pop(source))
+
+    def _take(self, pod: int, stream: int, line: bytes) -> None:
+        """Pass a line on, or keep it while only the last ones are wanted."""
+        if self._wanted is not None and not self._wanted(line):
+            return
+        if self._tail is None:
+            self._sink.output(pod, stream, line)
+        else:
+            self._last.setdefault(pod, deque(maxlen=self._tail)).append((stream, line))
+
+
 def _pod_of_rank(run: RunInfo, rank: int) -> tuple[int, ...]:
     """The pod that printed what this rank did. Raises UsageError when the run has no such rank."""
     if rank >= len(run.pods) * run.slots:
@@ -169,10 +236,7 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
     say(f"no a4-agent runs in this pod: this is what pod {index} itself printed during {run}")
     sink = _sink(args, None, several=False)
     while piece is not None and (piece.frames or piece.skipped):
-        if piece.skipped:
-            sink.note(skipped_words(index, piece.skipped))
-        for stream, data in piece.frames:
-            sink.output(index, stream, data)
+        hand_over(sink, index, piece.frames, piece.skipped)
         piece = read_spool(path, piece.next, MOST_READ)
     sink.close()
     return 0
