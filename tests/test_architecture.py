@@ -39,7 +39,6 @@ ALLOWED_FOR_MODULE = {
     "agent.environment": {"lifecycle", "machine", "decide"},
     "agent": {"local", "lifecycle", "machine", "decide"},  # the names of the library, imported when they are used
     "agent.commands.local": ALLOWED["commands"] | {"local"},
-    "agent.commands.local_dry_run": ALLOWED["commands"] | {"local"},
     "agent.commands.local_verbs": ALLOWED["commands"] | {"local"},
     "agent.commands.completion": ALLOWED["commands"] | {"local"},  # the names of clusters
 }

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,10 +15,13 @@ from dataclasses import replace
 from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
 from agent.commands.answers import VERSION, ClusterAnswer, ClustersAnswer, PodAnswer, write
-from agent.commands.local_dry_run import show
+from agent.commands.dry_run import answer, environment_before, launches
 from agent.commands.state_text import describe
+from agent.decide.facts import Facts
+from agent.decide.order import make_plan
 from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState
+from agent.decide.runspec import RunSpec
 from agent.decide.subset import grouped, pods_text
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, PeersMissing, UsageError
@@ -27,20 +31,23 @@ from agent.local.client import LocalCluster
 from agent.local.copying import copy
 from agent.local.foreground import run_in_foreground
 from agent.local.host_survey import check_machine
+from agent.local.podenv import ClusterBuild, pod_environment
 from agent.local.pods import ABSENT, ENDED, PodInfo
 from agent.local.progress import ClusterProgress
 from agent.local.run_report import run_directory
 from agent.local.sockets import running_clusters
-from agent.local.spec import ClusterSpec
+from agent.local.spec import ClusterSpec, address, check
 from agent.local.terminal import run_on_terminal, run_plain
+from agent.machine.api import Interface
 from agent.machine.progress_line import ProgressLine
 from agent.output import STDERR, STDOUT, Lines
 from agent.paths import RunDir
-from agent.settings import TASK_SCRIPTS
+from agent.settings import BUCKET, TASK_SCRIPTS, Found, read_settings
 from agent.wire import from_json
 
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
 """Where pods have directories of their own."""
+INTERFACE = "eth0"
 
 
 def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
@@ -97,7 +104,7 @@ def _run(args: argparse.Namespace) -> int:
     """The exit code is that of the job. Raises AgentError."""
     spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
     if args.dry_run:
-        return show(spec, args.workload, args.rest, as_json=args.json)
+        return _show(spec, args.workload, args.rest, as_json=args.json)
     results = "" if args.results is None else _new_directory(args.results, args.name)
     if results:
         # At the same path: what the pods say of it is true here.
@@ -106,6 +113,34 @@ def _run(args: argparse.Namespace) -> int:
     _end_what_has_ended(args.name)
     shown = {"as_json": args.json, "all_pods": args.all_pods, "details": args.details}
     return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, **shown, results=results)
+
+
+def _show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) -> int:
+    """Print what would be started in the pods of a cluster that is not made. Raises AgentError as the run would."""
+    check(spec)
+    job = ClusterBuild(uid="JOBSET-UID", stamp="TIME", path=os.environ.get("PATH", os.defpath))
+    environ = pod_environment(spec, job, 0)
+    script = next((path for path in TASK_SCRIPTS if path in spec.files), "")
+    settings, _ = read_settings(environ, Found(script, bucket=BUCKET in spec.directories), workload)
+    known = environment_before(settings, environ, [Interface(INTERFACE, address(0))])
+    wish = RunSpec(settings.workload, tuple(args))
+    # The one that the pods would make, if all of them came.
+    plan = make_plan(
+        [_facts(spec, index) for index in range(spec.pods)],
+        epoch=settings.epoch,
+        prefix=settings.hostname_prefix,
+        domain=settings.domain_name,
+        slots=settings.gpus_per_node,
+    )
+    answer(launches(settings, known, wish, plan), environ, wish, as_json=as_json)
+    return 0
+
+
+def _facts(spec: ClusterSpec, index: int) -> Facts:
+    located = spec.pod_metadata.get(index, spec.metadata) == "ok"
+    places = {"physical_host_topology": spec.place(index)} if located else {}
+    node, own = spec.node_name(index), address(index)
+    return Facts(index, "", "", node, own, INTERFACE, spec.gpus_per_pod, places=places)
 
 
 def _new_directory(parent: str, name: str) -> str:
@@ -237,8 +272,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _count_states(pods: Sequence[PodInfo]) -> dict[str, int]:
     """How many pods are in which state."""
-    states = [pod.state for pod in pods]
-    return {state: states.count(state) for state in sorted(set(states))}
+    return dict(sorted(Counter(pod.state for pod in pods).items()))
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
