@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
 from agent.commands import Parser
 from agent.commands.options import add_followed_run, workload_parser
-from agent.commands.run import run as run_workload
+from agent.commands.run import run as run
 
 NAME = "find-slow"
 DESCRIPTION = """\
@@ -21,7 +19,3 @@ def add_options(parser: Parser) -> None:
     parser.epilog = "".join(workload_parser(NAME).format_help().partition("arguments, after --")[1:])
     parser.set_defaults(workload=NAME, order=None)
     add_followed_run(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    return run_workload(args)

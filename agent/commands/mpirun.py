@@ -25,12 +25,7 @@ examples:
 
 INSTEAD = {
     ("-H", "--host", "-host"): "name pods with --hosts LIST, such as 0,2-5",
-    (
-        "--hostfile",
-        "-hostfile",
-        "--machinefile",
-        "-machinefile",
-    ): "it is a4-agent's; name pods with --hosts LIST",
+    ("--hostfile", "-hostfile", "--machinefile", "-machinefile"): "it is a4-agent's; name pods with --hosts LIST",
     ("--rankfile", "-rankfile", "-rf"): "ranks are in the order of the plan: a4-agent topology",
     ("--wdir", "-wdir", "-wd"): "ranks start in the shell's directory: cd there before",
 }

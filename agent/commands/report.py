@@ -63,11 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _find(name: str) -> list[str]:
     """Paths of what is meant, or -. Raises MissingProgram."""
-    if name == "-" or os.path.isfile(name):
-        return [name]
     if os.path.isdir(name):
         return _in_directory(name)
-    if os.path.exists(name):  # a pipe, as of <(…)
+    if name == "-" or os.path.exists(name):  # a file, or a pipe, as of <(…)
         return [name]
     directory = RunDir()
     state = read_state(directory)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -112,14 +112,9 @@ def _submit(args: argparse.Namespace, client: Client | None) -> int:
 
     if args.order and not args.dry_run:
         raise UsageError("--order is for forming the cluster, which is formed", "a4-agent topology shows its order")
-    workload = _workload(args.workload, agent_environment(RunDir()) if client else os.environ)
+    environ = agent_environment(RunDir()) if client else os.environ
+    workload = read_setting("A4_WORKLOAD", environ, look(environ)[0], args.workload)  # by default that of the pod
     return submit(args, read_spec(args, workload), client)
-
-
-def _workload(name: str, environ: Mapping[str, str]) -> str:
-    """The workload to run, by default that of the pod. Raises SettingsError."""
-
-    return read_setting("A4_WORKLOAD", environ, look(environ)[0], name)
 
 
 def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -> int:

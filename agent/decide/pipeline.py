@@ -10,8 +10,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from agent.launch import unpacked
-
 Where = Literal["each pod", "lead", "together"]
 """On every pod for itself; on the pod with rank 0, for all; on all pods at the same time, as one job."""
 
@@ -126,11 +124,6 @@ class Pipeline(NamedTuple):
     @property
     def leads(self) -> bool:
         return self.pod == self.pods[0]
-
-
-def unpack(word: str) -> Pipeline:
-    """The pipeline that `agent.launch.packed` made the word of. Raises ValueError."""
-    return unpacked(Pipeline, word)
 
 
 WHERE = {"each pod": "on every pod", "lead": "on the first pod", "together": "on all pods together"}

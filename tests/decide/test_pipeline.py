@@ -13,9 +13,8 @@ from agent.decide.pipeline import (
     Stage,
     StageCommand,
     StageOutput,
-    unpack,
 )
-from agent.launch import packed
+from agent.launch import packed, unpacked
 
 TRAIN = StageCommand(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
 WORK = [
@@ -31,7 +30,7 @@ WORK = [
 def test_a_pipeline_is_a_word_and_back(work: StageCommand | GitCheckout | Model | Files | Packages) -> None:
     outputs = (StageOutput("mmap", "/mnt/data/x", "3"),)
     stage = Stage("download", "lead", work, outputs, "/mnt/data", needs=outputs, inputs={"commit": "1"}, anew=True)
-    back = unpack(packed(Pipeline("run-1", 2, (1, 2), [stage])))
+    back = unpacked(Pipeline, packed(Pipeline("run-1", 2, (1, 2), [stage])))
     assert (back.run, back.pod, back.pods, back.leads) == ("run-1", 2, (1, 2), False)
     assert packed(back) == packed(Pipeline("run-1", 2, (1, 2), [stage]))
     assert type(back.stages[0].work) is type(work)

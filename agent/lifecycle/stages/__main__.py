@@ -12,8 +12,9 @@ import sys
 import traceback
 from contextlib import suppress
 
-from agent.decide.pipeline import Pipeline, unpack
+from agent.decide.pipeline import Pipeline
 from agent.errors import AgentError, Exit, SystemFault
+from agent.launch import unpacked
 from agent.lifecycle.sharing.background import Background
 from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, Signals, Told
@@ -56,7 +57,7 @@ def main(word: str) -> int:
     notes = os.environ.get("A4_NOTES_DIR", "")
     ending = Ending(notes)
     try:
-        run(unpack(word), notes, ending)
+        run(unpacked(Pipeline, word), notes, ending)
         return 0
     except Told as told:
         return 128 + told.number
