@@ -31,16 +31,13 @@ class Log:
         form: str = "text",
         stream: TextIO | None = None,
         secrets: Iterable[str] = (),
-        *,
-        write: Callable[[bytes], None] | None = None,
-        tee: Callable[[str], None] | None = None,
     ) -> None:
         self.level = LEVELS.index(level)
         self.form = form
         self.stream = stream or sys.stderr
-        self.write = write
+        self.write: Callable[[bytes], None] | None = None
         """Takes the lines instead of `stream`."""
-        self.tee = tee
+        self.tee: Callable[[str], None] | None = None
         """Gets every line too, as it is written: masked, with its newline."""
         self.masker = Masker(secrets)
         self.labels: dict[str, str] = {}

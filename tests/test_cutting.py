@@ -39,7 +39,9 @@ def test_no_terminal_obeys_what_a_program_said_in_our_messages() -> None:
     shown: list[str] = []
     end = masked(JobEnd(1, WORDS, WORDS, WORDS), str)
     assert (end.what, end.where, end.why) == (SEEN, SEEN, SEEN)
-    Log(write=lambda data: shown.append(data.decode())).error(WORDS)
+    log = Log()
+    log.write = lambda data: shown.append(data.decode())
+    log.error(WORDS)
     assert [line.partition("error: ")[2] for line in shown[0].splitlines()] == SEEN.splitlines()
 
 

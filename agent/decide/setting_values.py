@@ -20,18 +20,17 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(example: str, least: float = 1.0) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) < least:
-            raise ValueError(f"a number of seconds from {least:g} on, such as {example}")
-        return float(text)
-
-    return parse
+    return _number(f"a number of seconds from {least:g} on, such as {example}", lambda value: value >= least)
 
 
 def none_or(example: str, least: float = 1.0) -> Callable[[str], float]:
+    return _number(f"0 or a number from {least:g} on, such as {example}", lambda value: not 0 < value < least)
+
+
+def _number(wanted: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or 0 < float(text) < least:
-            raise ValueError(f"0 or a number from {least:g} on, such as {example}")
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or not fits(float(text)):
+            raise ValueError(wanted)
         return float(text)
 
     return parse

@@ -46,9 +46,9 @@ def did_you_mean(word: str, known: Iterable[str], written: Mapping[str, str] | N
     return f"; did you mean {(written or {}).get(close[0], close[0])}?" if close else ""
 
 
-def size_text(size: int, units: Sequence[str] = UNITS, space: str = " ") -> str:
+def size_text(size: int) -> str:
     """Bytes: 8 B, 1.5 KiB, 256 MiB."""
     value, power = float(min(size, 2**60)), 0
-    while float(f"{value:.4g}") >= 1024 and power < len(units) - 1:
+    while float(f"{value:.4g}") >= 1024 and power < len(UNITS) - 1:
         value, power = max(1.0, value / 1024), power + 1  # 1023.99 KiB is 1 MiB, not 1024 KiB
-    return f"{value:.4g}{space}{units[power]}"
+    return f"{value:.4g} {UNITS[power]}"

@@ -98,7 +98,8 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_lines_go_to_a_sink_and_beside_it(form: str) -> None:
     written, lines, stream = list[bytes](), list[str](), io.StringIO()
-    log = Log("debug", form, stream, ["secret-1"], write=written.append, tee=lines.append)
+    log = Log("debug", form, stream, ["secret-1"])
+    log.write, log.tee = written.append, lines.append
     log.warning("one secret-1\ntwo é \udcff secret-2")
     log.add_secrets(["secret-2"])
     log.error("three secret-2 é \udcff")
