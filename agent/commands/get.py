@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import BinaryIO, Protocol
 
 from agent.client import Client, RunInfo
@@ -101,7 +103,7 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
 
 def _fetch_files(run: RunInfo, patterns: Sequence[str], opened: Open) -> int:
     """How many there were."""
-    from agent.commands.get_files import Wish, fetch
+    from agent.commands.get_files import fetch
 
     directory, here = RunDir(), working_directory()
     plan = find_plan(directory)
@@ -109,9 +111,8 @@ def _fetch_files(run: RunInfo, patterns: Sequence[str], opened: Open) -> int:
     found = 0
     for pod in run.pods:
         ssh = [] if alone else ["ssh", "-F", directory.ssh_config, run.names[pod]]
-        wish = Wish(pod, ssh, patterns, here)
         into = f"files/{_of(pod)}"
-        found += fetch(wish, lambda name, into=into: opened(f"{into}/{name}", empty=True))  # type: ignore[misc]
+        found += fetch(pod, ssh, patterns, here, lambda name, into=into: opened(f"{into}/{name}", empty=True))  # type: ignore[misc]
     return found
 
 
@@ -227,17 +228,13 @@ def _files_in(directory: str) -> Open:
     return opened
 
 
-class _ArchiveOutput:
-    def write(self, data: bytes) -> None:
-        write_all(STDOUT, data)
-
-
 @contextmanager
 def _archive(run: str) -> Iterator[Open]:
     import tarfile
     import tempfile
 
-    with tarfile.open(mode="w|", fileobj=_ArchiveOutput()) as archive:  # type: ignore[call-overload]
+    output = SimpleNamespace(write=partial(write_all, STDOUT))
+    with tarfile.open(mode="w|", fileobj=output) as archive:
 
         @contextmanager
         def opened(name: str, *, empty: bool = False) -> Iterator[BinaryIO]:

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, BinaryIO
 
 from agent.output import say
 
@@ -36,22 +36,13 @@ def pattern(text: str) -> str:
     return "".join(part if part[0] in "*?" else shlex.quote(part) for part in re.findall(r"[*?]+|[^*?]+", text))
 
 
-class Wish(NamedTuple):
-    """What is wanted of one pod."""
+def fetch(pod: int, ssh: Sequence[str], patterns: Sequence[str], directory: str, opened: Open) -> int:
+    """How many files there were; each is opened by its path there, and written. What cannot be read is said.
 
-    pod: int
-    ssh: Sequence[str]
-    """How a command gets there; empty: it is this one."""
-    patterns: Sequence[str]
-    directory: str
-    """Where relative ones begin."""
-
-
-def fetch(wish: Wish, opened: Open) -> int:
-    """How many files there were; each is opened by its path there, and written. What cannot be read is said."""
-    process = subprocess.Popen(
-        [*(wish.ssh or ["sh", "-c"]), _sending(wish)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
+    `ssh`: how a command gets to the pod; empty: it is this one. `directory`: where relative patterns begin.
+    """
+    argv = [*(ssh or ["sh", "-c"]), _sending(pod, patterns, directory)]
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
     count = 0
     try:
@@ -62,26 +53,26 @@ def fetch(wish: Wish, opened: Open) -> int:
                 count += 1
         code = process.wait(SILENT_SECONDS)
     except (_Silent, subprocess.TimeoutExpired):
-        say(f"files of pod {wish.pod} cannot be read: it has sent nothing for {SILENT_SECONDS:g} s")
+        say(f"files of pod {pod} cannot be read: it has sent nothing for {SILENT_SECONDS:g} s")
         return count
     finally:
         process.kill()
         with suppress(subprocess.TimeoutExpired):
             process.wait(2.0)  # one that waits for a file system may never end
     if code:
-        say(f"files of pod {wish.pod}: {_WHY.get(code, 'tar could not read all of them')}")
+        say(f"files of pod {pod}: {_WHY.get(code, 'tar could not read all of them')}")
     return count
 
 
-def _sending(wish: Wish) -> str:
+def _sending(pod: int, patterns: Sequence[str], directory: str) -> str:
     """A script that sends what is wanted."""
-    absolute = [each for each in wish.patterns if each.startswith("/")]
-    relative = [each for each in wish.patterns if not each.startswith("/")]
+    absolute = [each for each in patterns if each.startswith("/")]
+    relative = [each for each in patterns if not each.startswith("/")]
     return _SEND.format(
         absolute=" ".join(map(pattern, absolute)),
         relative=" ".join(map(pattern, relative)),
-        directory=shlex.quote(wish.directory if relative else "/"),
-        no_directory=shlex.quote(f"a4-agent: files of pod {wish.pod}: there is no directory {wish.directory}"),
+        directory=shlex.quote(directory if relative else "/"),
+        no_directory=shlex.quote(f"a4-agent: files of pod {pod}: there is no directory {directory}"),
     )
 
 
