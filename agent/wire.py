@@ -59,7 +59,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object that a text is; empty when it is none, as what a killed process left or another program said."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
+
+from agent.wire import json_object
 
 Place = tuple[str, ...]
 """Where a node stands, coarsest first: (cluster, block, sub-block, host); fewer parts are fine."""
@@ -35,13 +36,7 @@ def parse_topology(text: str) -> Place | None:
     The metadata server spells the third key `subBlock`, the API reference `subblock`; both are taken.
     Parts are taken from the coarsest down to the first that is missing.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict):
-        return None
-    parts = []
+    data, parts = json_object(text), []
     for names in (("cluster",), ("block",), ("subBlock", "subblock"), ("host",)):
         value = next((data[name] for name in names if data.get(name)), None)
         if value is None:

@@ -6,12 +6,12 @@ file is, what is kept of it is bounded.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
+from agent.wire import json_object
 
 MOST_FILE = 64 << 20
 """Bytes of one file that are read."""
@@ -77,12 +77,7 @@ class SeriesRecord(NamedTuple):
 
 def read_record(line: bytes) -> SeriesRecord | None:
     """None when the line does not hold a record. Names that are not known are passed over."""
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict):
-        return None
+    data = json_object(line)
     step: Any
     name, step, value = data.get("name"), data.get("step"), data.get("value", "")
     unit, rank = data.get("unit", ""), data.get("rank")
