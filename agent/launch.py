@@ -46,10 +46,11 @@ class Launch(NamedTuple):
         lines = [f"cd {shlex.quote(self.cwd)}", *without, *changes]
         if self.text:
             return "\n".join([*changes, self.text])
-        commands = self.steps or [((), self.argv)]
-        return "\n".join(
-            _times(names) + " \\\n  ".join([lines[0] + " &&", *lines[1:], shlex.join(argv)]) for names, argv in commands
-        )
+        shown = []
+        for names, argv in self.steps or [((), self.argv)]:
+            times = f"# {len(names)} times: {names[0]} to {names[-1]}\n" if len(names) > 1 else ""
+            shown.append(times + " \\\n  ".join([lines[0] + " &&", *lines[1:], shlex.join(argv)]))
+        return "\n".join(shown)
 
 
 def packed(value: Any) -> str:
@@ -62,10 +63,6 @@ def packed(value: Any) -> str:
 def unpacked(kind: type[Kind], word: str) -> Kind:
     """The value that `packed` made the word of. Raises ValueError."""
     return wire.from_json(kind, json.loads(zlib.decompress(a2b_base64(word))))
-
-
-def _times(names: Sequence[str]) -> str:
-    return f"# {len(names)} times: {names[0]} to {names[-1]}\n" if len(names) > 1 else ""
 
 
 class Started(NamedTuple):

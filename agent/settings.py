@@ -429,7 +429,10 @@ def read_setting(name: str, environ: Mapping[str, str], found: Found, workload: 
 def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> Value:
     text, source = _raw(setting, environ, found, workload)
     if text is None:
-        problem = f"{setting.name} is not set ({setting.help}); {_who_sets(setting.name)}"
+        who = "the chart sets it for every pod"
+        if setting.name == "A4_EPOCH":
+            who = "it follows from A4_JOBSET_UID, which the chart takes from the downward API"
+        problem = f"{setting.name} is not set ({setting.help}); {who}"
         return Value(setting.name, None, "missing", setting.help, problem)
     try:
         return Value(setting.name, setting.parse(text), source, setting.help)
@@ -445,12 +448,6 @@ def _excerpt(text: str) -> str:
         return "(a private key)"
     text = without_secrets(text)
     return text if len(text) <= 80 else text[:80] + "…"
-
-
-def _who_sets(name: str) -> str:
-    if name == "A4_EPOCH":
-        return "it follows from A4_JOBSET_UID, which the chart takes from the downward API"
-    return "the chart sets it for every pod"
 
 
 def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> tuple[str | None, str]:

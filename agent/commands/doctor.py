@@ -100,9 +100,7 @@ def _read_here(directory: RunDir, plan: Plan | None, before: str = "") -> dict[s
     profile = (load(directory.environment) or {}).get("profile", NONE)
     fabric = needs(profile, environ) if profile != NONE and plan and len(plan.peers) > 1 else None
     peers = _next_peers(plan, state.index) if plan and state else []
-    search = fabric and Search(
-        "", environ, libraries=fabric.libraries, files=fabric.files, socket_dir=fabric.socket_dir
-    )
+    search = fabric and Search("", environ, **fabric._asdict())
     raw = read_pod(Question(environ, list(paths), peers, run, search))
     if fabric:
         gpus = {"files": raw.get("gpu_files", 0), "devices": (), "driver": raw["driver"]}

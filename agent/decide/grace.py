@@ -10,7 +10,6 @@ LEAST_TERM_SECONDS = 2.0
 """What a warning must leave between SIGTERM and SIGKILL."""
 MOST_STORE_SECONDS = 30.0
 """The most that a pod's end waits for the results directory, when there is no other limit."""
-LEAST_STORE_SECONDS = 1.0
 
 
 class Grace(NamedTuple):
@@ -81,5 +80,6 @@ def most_warn_seconds(seconds: float) -> float:
 
 
 def store_seconds(left: float | None) -> float:
-    """How long the end may wait for the results directory; `left`: until the pod must have ended, None: no limit."""
-    return MOST_STORE_SECONDS if left is None else min(MOST_STORE_SECONDS, max(LEAST_STORE_SECONDS, left))
+    """How long the end may wait for the results directory; `left`: until the pod must have ended, None: no limit.
+    However little that is, what is being written may get a second."""
+    return MOST_STORE_SECONDS if left is None else min(MOST_STORE_SECONDS, max(1.0, left))

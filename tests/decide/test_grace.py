@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.grace import (
-    LEAST_STORE_SECONDS,
     LEAST_TERM_SECONDS,
     MOST_STORE_SECONDS,
     RESERVED_SECONDS,
@@ -80,7 +79,7 @@ def test_the_longest_warning(grace: float, most: float) -> None:
 
 @pytest.mark.parametrize(
     ("left", "seconds"),
-    [(None, MOST_STORE_SECONDS), (90.0, MOST_STORE_SECONDS), (12.0, 12.0), (-5.0, LEAST_STORE_SECONDS)],
+    [(None, MOST_STORE_SECONDS), (90.0, MOST_STORE_SECONDS), (12.0, 12.0), (-5.0, 1.0)],
 )
 def test_the_time_to_store(left: float | None, seconds: float) -> None:
     assert store_seconds(left) == seconds

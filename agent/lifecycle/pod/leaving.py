@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.ending import JobEnd, masked, termination_message
-from agent.decide.grace import LEAST_STORE_SECONDS, store_seconds
+from agent.decide.grace import store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
 from agent.lifecycle.once import Once
@@ -98,7 +98,7 @@ class Leaving:
 
         def store() -> None:
             # Nothing can be stored in a directory that is unusable: why wait for it?
-            seconds = LEAST_STORE_SECONDS if code == Exit.DIRECTORY else self.store_seconds()
+            seconds = store_seconds(0.0) if code == Exit.DIRECTORY else self.store_seconds()
             pod.run_logs.close(seconds, lambda: when_left(self._left(), gone.happen))
 
         self._store = store
