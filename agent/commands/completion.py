@@ -142,7 +142,7 @@ def _of_workload(verb: str, words: Sequence[str], rest: Sequence[str], current: 
     given = next((one for one in options if rest and rest[-1] in one.names), None)
     if given is None:
         return _beginning(current, [(name, one.help) for one in options for name in one.names])
-    return _listed(current, [(word, "") for word in given.choices or given.several], several=bool(given.several))
+    return _beginning(current, [(word, "") for word in given.choices or given.several], several=bool(given.several))
 
 
 def _of_value(verb: str, action: argparse.Action, current: str) -> Words:
@@ -150,18 +150,14 @@ def _of_value(verb: str, action: argparse.Action, current: str) -> Words:
     if action.choices:
         return _beginning(current, [(str(choice), "") for choice in action.choices])
     find = VALUES.get(f"{verb} {action.dest}") or VALUES.get(action.dest)
-    return _listed(current, find(), several=action.metavar == "LIST") if find else []
+    return _beginning(current, find(), several=action.metavar == "LIST") if find else []
 
 
-def _beginning(current: str, words: Iterable[tuple[str, str]]) -> Words:
-    """Those that begin with what has been typed. The shell would filter too, but not all of them do."""
-    return [(word, text) for word, text in words if word.startswith(current)]
-
-
-def _listed(current: str, words: Iterable[tuple[str, str]], *, several: bool) -> Words:
-    """Those that may end a list with commas, or stand alone."""
+def _beginning(current: str, words: Iterable[tuple[str, str]], *, several: bool = False) -> Words:
+    """Those that begin with what has been typed, or with its last item where that is a list (`several`). The shell
+    would filter too, but not all of them do."""
     head, comma, last = current.rpartition(",") if several else ("", "", current)
-    return [(f"{head}{comma}{word}", text) for word, text in _beginning(last, words)]
+    return [(f"{head}{comma}{word}", text) for word, text in words if word.startswith(last)]
 
 
 def _runs() -> Words:
