@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from agent.machine.asking import ask
 from agent.machine.files import read, read_value
-from agent.machine.health.pod_readings import SMI_DIRECTORY, kernel_log
+from agent.machine.health.pod_readings import ask_nvidia_smi, kernel_log
 from agent.machine.inventory import InventoryPart, gathered
 from agent.machine.resources import gpu_count
 
@@ -57,10 +55,7 @@ def _numbers(directory: str) -> dict[str, int]:
 
 def _smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> str:
     """What nvidia-smi says. Raises OSError."""
-    program = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), SMI_DIRECTORY)))
-    if program is None:
-        raise FileNotFoundError(f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
-    answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
+    answer = ask_nvidia_smi(environ, seconds, *arguments)
     if answer.problem:
         # It says on stdout which GPU is lost.
         raise OSError("; ".join(filter(None, (answer.problem, answer.output.strip()[:300]))))
