@@ -126,7 +126,7 @@ def test_an_operation_of_another_size() -> None:
 
 def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
     """Recorded of mpi4py, without its stacks: nothing says who waits for whom."""
-    found = diagnose(collected("mpi4py", lambda one: one._replace(threads=(), is_python=False)))
+    found = diagnose(collected("mpi4py", lambda one: one._replace(threads=())))
     assert (found.status, found.culprits) == ("unclear", ())
     assert "no source says who waits for whom; rank 2 (pod 1, node gke-1, pid 19811) is elsewhere" in found.sentence
     assert found.sentence.endswith("it is in the system call clock_nanosleep")

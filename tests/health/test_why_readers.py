@@ -33,7 +33,7 @@ def test_a_gloo_recorder() -> None:
     """Its numbers are texts, and it names no ranks."""
     (group,) = read_recorder(json.dumps(recorded("sleep")["0"]["recorder"])).groups
     assert (group.group, group.backend, group.entered, group.completed, group.ranks) == ("0", "gloo", 5, 4, ())
-    assert group.recent == (Operation(5, "all_reduce", "[1024] float", "[1024] float"),)
+    assert group.recent == (Operation(5, "all_reduce", "[1024] float"),)
     assert group.started is None
 
 

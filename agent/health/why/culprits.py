@@ -57,7 +57,9 @@ def judge(picture: WaitGraph) -> Blames:
     nearest = _nearest(waits)
     blames = [_blame(picture.members[key], nearest[key], edges) for key in sorted(roots - moving - unseen)]
     blames += [*mismatches, *devices]
-    blames += _stopped(picture, blames)
+    known = {one.key for one in blames}
+    stopped = [one.key for one in picture.members if one.is_stopped and one.key not in known]
+    blames += [Blame(key, "stopped", None, 0) for key in stopped]  # even if nobody is seen to wait for them
     sure = {one.key for one in blames}
     unknown = unseen | (frozenset[int]().union(*{wait.doubtful for wait in waits}) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
@@ -151,12 +153,6 @@ def _devices(waits: Sequence[Wait]) -> list[Blame]:
             begun.setdefault((wait.group, wait.number), []).append(wait)
     late = [(one, begun.get((one.group, one.number))) for one in waits if one.started is False and _is_full(one)]
     return [Blame(one.waiter, "device", others[0], len(others)) for one, others in late if others]
-
-
-def _stopped(picture: WaitGraph, blames: Sequence[Blame]) -> list[Blame]:
-    """Ranks that are stopped, even if nobody is seen to wait for them."""
-    known = {one.key for one in blames}
-    return [Blame(one.key, "stopped", None, 0) for one in picture.members if one.is_stopped and one.key not in known]
 
 
 def _by_elimination(

@@ -65,7 +65,9 @@ def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> t
 
 
 def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> GroupProgress:
-    status = _status(data, entries[-1])
+    # It has torch's number of the group in this process, not its name.
+    by_number = {str(key): one for key, one in _mapping(data.get("pg_status")).items()}
+    status = _mapping(by_number.get(str(entries[-1].get("pg_id"))))
     collectives = [entry for entry in entries if not entry.get("is_p2p") and _number(entry.get("collective_seq_id"))]
     timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
     started = _number(status.get("last_started_collective"))
@@ -107,13 +109,6 @@ def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Ope
     return (*chosen[: MOST_RECENT - NEWEST], *chosen[-NEWEST:])
 
 
-def _status(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`pg_status` has torch's number of the group in this process, not its name."""
-    return _mapping(
-        _mapping({str(key): one for key, one in _mapping(data.get("pg_status")).items()}).get(str(entry.get("pg_id")))
-    )
-
-
 def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:
     state = entry.get("state")
     known: Literal["", "scheduled", "started", "completed"] = ""
@@ -123,7 +118,6 @@ def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:
         number=_number(entry.get(number)) or 0,
         name=str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "")),
         size=_sizes(entry.get("input_sizes"), entry.get("input_dtypes")),
-        out_size=_sizes(entry.get("output_sizes"), entry.get("output_dtypes")),
         state=known,
         at=place_of(_list(entry.get("frames"))),
     )

@@ -162,9 +162,7 @@ class WaitGraph:
         """Its recorder answered, if only that there is nothing in it."""
         if member.groups or member.process is None or member.pod is None:
             return bool(member.groups)
-        told = [one for one in member.pod.sources if one.name == "recorder" and one.state == "unavailable"]
-        mine = [one for one in told if not one.pids or member.process.pid in one.pids]
-        return all(one.why == NO_ENTRIES for one in mine)
+        return all(one.why == NO_ENTRIES for one in member.told("recorder") if one.state == "unavailable")
 
     def is_free(self, key: int) -> bool:
         """It certainly waits for no other rank: what it does is seen, and that is no wait."""
