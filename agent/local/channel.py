@@ -33,6 +33,11 @@ def encode(message: Message) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def error_message(error: AgentError) -> Message:
+    """What `Conversation.expect` raises at the other end."""
+    return {"error": type(error).__name__, "what": error.what, "hint": error.hint}
+
+
 def receive(connection: socket.socket, descriptors: list[int]) -> bytes:
     """Some bytes; the descriptors that came with them, none of which children inherit, are added to the others."""
     size = array.array("i").itemsize
@@ -129,10 +134,9 @@ class MessageChannel:
     def send(self, message: Message) -> None:
         self._stream.send(encode(message))
 
-    def fail(self, error: Exception) -> None:
-        """Tell the client what went wrong, in the terms of agent.errors."""
-        kind, hint = type(error).__name__, getattr(error, "hint", "")
-        self.send({"error": kind, "what": getattr(error, "what", str(error)), "hint": hint})
+    def fail(self, error: AgentError) -> None:
+        """Tell the client what went wrong."""
+        self.send(error_message(error))
 
     def _line(self, line: bytes) -> None:
         taken = [*self._descriptors]

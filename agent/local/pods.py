@@ -47,8 +47,8 @@ class LocalPod:
 
     info: PodInfo
     container: Container | None = None
-    mounts: int = -1
-    """Its mount namespace, which stays readable after its last process."""
+    files: list[int] = field(default_factory=list)
+    """Its mount namespace and its root directory, which so stay readable after its last process."""
     has_begun: bool = False
     """Its program has been started, or could not be."""
     outputs: int = 2
@@ -68,11 +68,10 @@ class LocalPod:
         """Its first process; -1 when that is not there."""
         return self.container.pidfd if self.container else -1
 
-    def release_mounts(self) -> None:
-        """Its files cannot be read any more."""
-        if self.mounts >= 0:
-            os.close(self.mounts)
-            self.mounts = -1
+    def release_files(self) -> None:
+        """They cannot be read any more."""
+        while self.files:
+            os.close(self.files.pop())
 
 
 @dataclass

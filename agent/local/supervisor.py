@@ -25,11 +25,11 @@ from agent.local.container import Container, ContainerPlan, Events, shell_code
 from agent.local.metadata_server import MetadataServer
 from agent.local.namespaced_process import Forker, Program
 from agent.local.network import Network
-from agent.local.pod_plan import SHARED, pod_root, pod_sandbox
+from agent.local.pod_plan import SHARED, pod_root
 from agent.local.podenv import Surroundings, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LocalPod, LogBook, PodInfo
 from agent.local.root import STATE, enter_root, make_state
-from agent.local.sandbox import make_sandbox
+from agent.local.sandbox import Sandbox, make_sandbox
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec, address
 from agent.local.syscalls import CLONE_NEWNET, MS_NODEV, MS_NOSUID, mount, unshare
 from agent.local.waiting import Conditions
@@ -116,15 +116,15 @@ class Supervisor:
     def start_pod(self, index: int, env: Mapping[str, str] | None = None) -> None:
         """Start the container of a pod that has none running, with a file system of its own."""
         pod = self.pods[index]
-        pod.release_mounts()
+        pod.release_files()
         self.network.remove_cable(index)
         self.pods[index] = pod = LocalPod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
         root = pod_root(self.spec, self.surroundings, index, secret, self.cgroup >= 0)
-        sandbox = pod_sandbox(self.spec, index, self.network.bridge)
+        sandbox = Sandbox(self.spec.node_name(index), index, self.network.bridge)
 
-        def build() -> int:
+        def build() -> list[int]:
             make_sandbox(sandbox)
             return enter_root(root)
 
@@ -161,8 +161,8 @@ class Supervisor:
         self._write_hosts()
         os.kill(self._dnsmasq, signal.SIGHUP)
 
-    def _on_built(self, pod: LocalPod, message: Message, mounts: int) -> None:
-        pod.mounts, pod.info.pid = mounts, message["pid"]
+    def _on_built(self, pod: LocalPod, message: Message, files: list[int]) -> None:
+        pod.files, pod.info.pid = files, message["pid"]
         pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
 
     def _on_begun(self, pod: LocalPod, message: Message) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,18 +14,15 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_cgroup
-from agent.local.channel import Message, MessageChannel
+from agent.local.channel import Message, MessageChannel, encode
 from agent.local.command_inside import Given, start_command
-from agent.local.namespaced_process import Program, further_process, read_files
+from agent.local.namespaced_process import Program, further_process
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
 from agent.local.spec import MOST_TIME
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import open_within, parent_outside, pid_outside
 from agent.local.waiting import Condition
-from agent.machine.loop import READ
-
-_FILE_LIMIT = 64 << 20
 
 
 class Command(NamedTuple):
@@ -154,27 +152,12 @@ class Requests:
             raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
 
     def do_read(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        """In a process of its own: only one that has entered the mount namespace of the pod sees its files."""
-        pod, loop = self._pod(message), self._supervisor.loop
-        if pod.mounts < 0:
+        """The client reads, by a descriptor of the pod's root directory: a file system may hang."""
+        pod = self._pod(message)
+        if not pod.files:
             raise UsageError(f"pod {pod.info.index} has no file system: {pod.info.state}")
-        output, end = os.pipe()
-        mounts, paths = pod.mounts, message["paths"]
-        pid = self._supervisor.forker.fork(lambda: read_files(mounts, paths, _FILE_LIMIT, end))
-        os.close(end)
-        received: list[bytes] = []
-
-        def read() -> None:
-            data = os.read(output, 1 << 20)
-            if data:
-                received.append(data)
-                return
-            loop.forget(output)
-            os.close(output)
-            os.waitpid(pid, 0)
-            channel.send({"files": b"".join(received).decode("latin-1")})
-
-        loop.watch(output, READ, read)
+        _try_to_look()
+        socket.send_fds(channel.socket, [encode({})], pod.files[1:])
 
     def do_signal(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
@@ -248,13 +231,10 @@ def _try_to_look() -> None:
 
 
 def _has_file(pod: LocalPod, path: str) -> bool:
-    """Through /proc, without a process: good enough while the pod runs."""
     if pod.info.state != RUNNING:
         return False
-    with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
-        root = os.open(f"/proc/{pod.info.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        opened.callback(os.close, root)
-        os.close(open_within(root, path, os.O_PATH | os.O_NOFOLLOW))
+    with contextlib.suppress(OSError):
+        os.close(open_within(pod.files[1], path, os.O_PATH | os.O_NOFOLLOW))
         return True
     return False
 
