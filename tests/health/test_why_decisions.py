@@ -176,7 +176,7 @@ def mismatch(*behind: int, size: int = 2, before: int | None = None) -> Ras:
     others = ",".join(str(rank) for rank in range(size) if rank not in behind)
     counts = (RasCount("", 55, ",".join(map(str, behind)), before), RasCount("", 56, others, before))
     odd = tuple(RasRank(rank, 100 + rank, f"198.18.0.{rank}") for rank in behind)
-    return Ras("MISMATCH", "2.28.9", (RasCommunicator("0x1", size, counts, odd, status="MISMATCH"),))
+    return Ras("MISMATCH", (RasCommunicator("0x1", size, counts, odd, status="MISMATCH"),))
 
 
 def test_counts_of_nccl_tell_where_no_rank_has_a_recorder() -> None:

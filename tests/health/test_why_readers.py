@@ -145,7 +145,7 @@ def test_ras_in_json_names_who_does_not_answer() -> None:
     ras = read_ras(ras_json(56, missing=True)).ras
     assert ras is not None
     assert ras.status == "INCOMPLETE"
-    assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive", "0"),)
+    assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive"),)
 
 
 def test_ras_of_nccl_2_28_leaves_a_comma_out_where_a_rank_is_missing() -> None:
@@ -158,7 +158,7 @@ def test_ras_of_nccl_2_28_leaves_a_comma_out_where_a_rank_is_missing() -> None:
         "          }\n        }\n      ]\n    }\n  ]\n}\n"
     ).ras
     assert ras is not None
-    assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive", "0"),)
+    assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive"),)
 
 
 def test_counts_of_the_query_before() -> None:
@@ -185,7 +185,7 @@ def test_ras_as_text(heading: str) -> None:
     fewest = least(communicator.counts)
     assert fewest is not None and (fewest.count, fewest.ranks) == (55, "1")
     assert [one.ranks for one in communicator.counts if one.count == 56] == ["0,2-3"]
-    assert communicator.odd == (RasRank(1, 101, "198.18.0.1", "running", "1"),)
+    assert communicator.odd == (RasRank(1, 101, "198.18.0.1", "running"),)
 
 
 @pytest.mark.parametrize("text", ["", "ERROR: unknown command\n"])

@@ -163,7 +163,7 @@ def _by_elimination(
     seen = {key for key in unknown if not picture.members[key].unseen}
     if blamed or not seen or any(wait.blockers for wait in waits):
         return unknown, []
-    sure = {key for key in seen if key in picture.activities and picture.activities[key].kind == "elsewhere"}
+    sure = {key for key in seen if picture.activities[key].kind == "elsewhere"}
     chosen = sure or {key for key in seen if len(unknown) == 1 and picture.is_free(key)}
     parts = {doubtful: doubtful & chosen for doubtful in {wait.doubtful for wait in waits}}
     edges = Edges((wait.waiter, parts[wait.doubtful]) for wait in waits if parts[wait.doubtful])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from agent.decide.diagnosis import SourceName
@@ -84,12 +83,6 @@ def members(collected: Collected) -> tuple[GroupMember, ...]:
                 children = tuple(one for one in pod.processes if one.parent == process.pid and one.role != "rank")
                 found.append(GroupMember(len(found), process.rank, process.world, process, pod, children))
     return tuple(_unique(found) + _absent(collected, found))
-
-
-def by_rank(ranks: tuple[GroupMember, ...]) -> Mapping[tuple[str, int], GroupMember]:
-    """The members by world and rank; a process that lives before one that is gone."""
-    ordered = sorted(ranks, key=lambda one: not one.is_dead)
-    return {(one.world, one.rank): one for one in ordered if one.rank is not None}
 
 
 def _unique(found: list[GroupMember]) -> list[GroupMember]:

@@ -150,7 +150,6 @@ class RasRank(NamedTuple):
     host: str
     """An address."""
     status: Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"] = "running"
-    gpu: str = ""
 
 
 class RasCount(NamedTuple):
@@ -185,8 +184,6 @@ class Ras(NamedTuple):
 
     status: str
     """The worst of the communicators' words; OK says only that the counts are equal."""
-    version: str = ""
-    """NCCL's."""
     communicators: tuple[RasCommunicator, ...] = ()
     dead: tuple[RasRank, ...] = ()
     """Processes that RAS gave up; rank is -1."""
