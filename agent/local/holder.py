@@ -15,7 +15,7 @@ from agent.local.sockets import listen, running_clusters
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor
 from agent.local.supervisor_requests import Requests
-from agent.machine.unix_socket import Door
+from agent.machine.unix_socket import take_connections
 from agent.wire import from_json
 
 _PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
@@ -57,7 +57,7 @@ def main(owner_descriptor: int) -> None:
         else:
             connection.close()
 
-    Door(supervisor.loop, listener, opened)
+    take_connections(supervisor.loop, listener, opened)
     if message["detached"]:
         first.send({"ready": True})
         owner.close()

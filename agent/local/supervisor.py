@@ -22,7 +22,7 @@ from agent.local import dns_server as dns
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message
 from agent.local.container import Container, ContainerPlan, Events, shell_code
-from agent.local.metadata_server import MetadataServer
+from agent.local.metadata_server import serve_metadata
 from agent.local.namespaced_process import Forker, Program
 from agent.local.network import Network
 from agent.local.pod_plan import SHARED, pod_root
@@ -33,6 +33,7 @@ from agent.local.sandbox import Sandbox, make_sandbox
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec, address
 from agent.local.syscalls import CLONE_NEWNET, MS_NODEV, MS_NOSUID, mount, unshare
 from agent.local.waiting import Conditions
+from agent.machine import files
 from agent.machine.loop import Loop
 
 _HOSTS_FILE = f"{STATE}/dns.hosts"
@@ -81,7 +82,7 @@ class Supervisor:
         # In a PID namespace of its own, so that its helpers for TCP end with it.
         self._dnsmasq = self.forker.fork_first(lambda: program.execute(self.forker.files_limit))
         pods = {address(index): index for index in range(spec.pods)}
-        MetadataServer(
+        serve_metadata(
             self.loop,
             BRIDGE_ADDRESS,
             lambda client: spec.place(pods[client]) if client in pods else None,
@@ -155,7 +156,7 @@ class Supervisor:
         self._tell_dns()
 
     def _write_hosts(self) -> None:
-        dns.write_hosts(_HOSTS_FILE, dns.hosts_text(self.spec, self._visible, self._names))
+        files.write(_HOSTS_FILE, dns.hosts_text(self.spec, self._visible, self._names))
 
     def _tell_dns(self) -> None:
         self._write_hosts()
