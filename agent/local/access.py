@@ -12,6 +12,7 @@ from typing import NamedTuple
 from agent import errors
 from agent.local import host_survey, sockets
 from agent.local.channel import Conversation, Message
+from agent.local.network import cable, limit_argv
 from agent.local.pods import PodInfo
 from agent.local.running_command import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
@@ -214,8 +215,13 @@ class ClusterAccess:
         """Limit a pod's network to `rate` (as `tc` writes it: `10mbit`); an empty rate ends that."""
         if rate:
             check_rate(rate)
-        host_survey.find_program("tc")
-        self.ask({"op": "slow_link", "index": index, "rate": rate})
+        tc, nsenter = map(host_survey.find_program, ("tc", "nsenter"))
+        # In the pod what comes from it, at the bridge what goes to it.
+        inner = self.exec(index, limit_argv(tc, "eth0", rate))
+        bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net"]
+        outer = subprocess.run([*bridge, *limit_argv(tc, cable(index), rate)])
+        if inner.returncode or outer.returncode:
+            raise errors.UsageError(f"tc refuses the rate {rate!r}")
 
     def set_name(self, index: int, *, visible: bool) -> None:
         """Have the pod's DNS name appear or vanish."""

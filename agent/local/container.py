@@ -67,7 +67,9 @@ class Container:
 
     def _on_status(self) -> None:
         """The socket ends when the first process becomes the program."""
-        data, descriptors, _, _ = socket.recv_fds(self._status, 65536, 2, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors, _, _ = socket.recv_fds(self._status, 65536, 2)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
         message = json.loads(data) if data else {}
         if "started" in message:
             self._events.built(message, descriptors)

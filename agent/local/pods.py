@@ -127,13 +127,14 @@ class LogBook:
             self._advance(follower)
 
     def _advance(self, follower: Follower) -> None:
-        while follower.channel.is_open and follower.channel.is_idle and follower.at < len(self.records):
+        stream = follower.channel.stream
+        while stream.is_open and stream.is_idle and follower.at < len(self.records):
             lines, size = [], 0
             while size < _MOST_SENT and follower.at < len(self.records):
-                pod, stream, data = self.records[follower.at]
+                pod, name, data = self.records[follower.at]
                 follower.at += 1
                 if follower.pod in (None, pod):
-                    lines.append((pod, stream, data.decode("latin-1")))
+                    lines.append((pod, name, data.decode("latin-1")))
                     size += len(data)
             if lines:
                 follower.channel.send({"output": lines})

@@ -16,8 +16,7 @@ from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message, MessageChannel, encode
 from agent.local.command_inside import Given, start_command
-from agent.local.namespaced_process import Program, further_process
-from agent.local.network import cable, limit_argv
+from agent.local.namespaced_process import Program
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
 from agent.local.spec import MOST_TIME
 from agent.local.supervisor import Supervisor
@@ -165,22 +164,6 @@ class Requests:
 
     def do_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"])
-        self._answer(channel)
-
-    def do_slow_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        """Both directions: at the bridge what goes to the pod, in the pod what comes from it."""
-        pod, supervisor = self._live_pod(message), self._supervisor
-        rate, tc, limit = message["rate"], supervisor.surroundings.tc, supervisor.forker.files_limit
-        env, pidfd = {"PATH": os.defpath}, pod.pidfd
-        outer = Program(limit_argv(tc, cable(pod.info.index), rate), env)
-        inner = Program(limit_argv(tc, "eth0", rate), env)
-        children = [
-            supervisor.forker.fork(lambda: outer.execute(limit)),
-            supervisor.forker.fork_beside(pidfd, lambda: further_process(pidfd, inner, (0, 1, 2), limit)),
-        ]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-        if any(codes):
-            raise UsageError(f"tc refuses the rate {rate!r}")
         self._answer(channel)
 
     def do_name(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
