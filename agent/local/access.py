@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,13 +12,16 @@ from typing import NamedTuple
 from agent import errors
 from agent.local import host_survey, sockets
 from agent.local.channel import Conversation, Message
+from agent.local.network import cable, limit_argv
 from agent.local.pods import PodInfo
 from agent.local.running_command import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
+from agent.local.syscalls import open_within
 from agent.machine.stream import MOST_BYTES
 
 ANSWER_SECONDS = 60.0
 """How long a supervisor may take for what it can answer at once, and a copy may neither send, take nor end."""
+_FILE_LIMIT = 64 << 20
 _WAITS = {"start", "terminate", "wait"}
 """Requests that are answered when something has come about."""
 
@@ -34,15 +37,23 @@ def connect(name: str) -> Conversation:
 
 def ask(name: str, request: Message, patience: float | None = ANSWER_SECONDS) -> Message:
     """The answer of a cluster's supervisor to one request. Raises SystemFault when it takes too long."""
+    with _asked(name, request, patience) as (answer, _):
+        return answer
+
+
+@contextlib.contextmanager
+def _asked(name: str, request: Message, patience: float | None) -> Iterator[tuple[Message, list[int]]]:
+    """The same with the descriptors that came with it, which are open in the block."""
     with contextlib.closing(connect(name)) as conversation:
         conversation.socket.settimeout(patience)
         try:
             conversation.send(request)
-            return conversation.expect()
+            answer = conversation.expect()
         except OSError as error:
             late = isinstance(error, TimeoutError)
             how = f"has not answered for {patience:g} s" if late else f"cannot be asked: {error.strerror}"
             raise errors.SystemFault(f"the supervisor of the local cluster {name} {how}") from error
+        yield answer, conversation.descriptors
 
 
 class Output(NamedTuple):
@@ -154,8 +165,8 @@ class ClusterAccess:
 
     def read_bytes(self, index: int, paths: Sequence[str]) -> dict[str, bytes | None]:
         """Files of a pod, also of one that has ended; None for those that are not there."""
-        files = json.loads(self.ask({"op": "read", "index": index, "paths": list(paths)})["files"])
-        return {path: None if text is None else text.encode("latin-1") for path, text in files.items()}
+        with _asked(self.name, {"op": "read", "index": index}, ANSWER_SECONDS) as (_, (root,)):
+            return {path: _content(root, path) for path in paths}
 
     def read(self, index: int, path: str) -> str:
         """A text file of a pod, also of one that has ended; FileNotFoundError when it is not there."""
@@ -204,8 +215,13 @@ class ClusterAccess:
         """Limit a pod's network to `rate` (as `tc` writes it: `10mbit`); an empty rate ends that."""
         if rate:
             check_rate(rate)
-        host_survey.find_program("tc")
-        self.ask({"op": "slow_link", "index": index, "rate": rate})
+        tc, nsenter = map(host_survey.find_program, ("tc", "nsenter"))
+        # In the pod what comes from it, at the bridge what goes to it.
+        inner = self.exec(index, limit_argv(tc, "eth0", rate))
+        bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net"]
+        outer = subprocess.run([*bridge, *limit_argv(tc, cable(index), rate)])
+        if inner.returncode or outer.returncode:
+            raise errors.UsageError(f"tc refuses the rate {rate!r}")
 
     def set_name(self, index: int, *, visible: bool) -> None:
         """Have the pod's DNS name appear or vanish."""
@@ -228,6 +244,12 @@ class ClusterAccess:
     def ask_pods(self, request: Message) -> list[PodInfo]:
         """The pods in the answer."""
         return _infos(self.ask(request))
+
+
+def _content(root: int, path: str) -> bytes | None:
+    with contextlib.suppress(OSError), open(open_within(root, path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        return file.read(_FILE_LIMIT) or b""
+    return None
 
 
 def _infos(message: Message) -> list[PodInfo]:

@@ -33,6 +33,11 @@ def encode(message: Message) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def error_message(error: AgentError) -> Message:
+    """What `Conversation.expect` raises at the other end."""
+    return {"error": type(error).__name__, "what": error.what, "hint": error.hint}
+
+
 def receive(connection: socket.socket, descriptors: list[int]) -> bytes:
     """Some bytes; the descriptors that came with them, none of which children inherit, are added to the others."""
     size = array.array("i").itemsize
@@ -114,25 +119,15 @@ class MessageChannel:
         self._has_asked = False
         self._descriptors: list[int] = []
         read = partial(receive, connection, self._descriptors)
-        self._stream = LineStream(loop, connection, connection, read=read)
-        self._stream.receive(self._line, lambda reason: self._closed(), lambda: self.on_drained())
-
-    @property
-    def is_open(self) -> bool:
-        return self._stream.is_open
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the client has taken everything."""
-        return self._stream.is_idle
+        self.stream = LineStream(loop, connection, connection, read=read)
+        self.stream.receive(self._line, lambda reason: self._closed(), lambda: self.on_drained())
 
     def send(self, message: Message) -> None:
-        self._stream.send(encode(message))
+        self.stream.send(encode(message))
 
-    def fail(self, error: Exception) -> None:
-        """Tell the client what went wrong, in the terms of agent.errors."""
-        kind, hint = type(error).__name__, getattr(error, "hint", "")
-        self.send({"error": kind, "what": getattr(error, "what", str(error)), "hint": hint})
+    def fail(self, error: AgentError) -> None:
+        """Tell the client what went wrong."""
+        self.send(error_message(error))
 
     def _line(self, line: bytes) -> None:
         taken = [*self._descriptors]
@@ -150,7 +145,7 @@ class MessageChannel:
             self.fail(error)
         except Exception as error:
             self.fail(AgentError(f"the local cluster cannot do this: {type(error).__name__}: {error}"))
-            self._stream.close()
+            self.stream.close()
             self._closed()
         finally:
             _close(taken)  # whoever needs one longer has forked with it by now

@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 
 from agent import errors
 from agent.local import DEFAULT_NAME, host_survey
@@ -69,9 +68,7 @@ class LocalCluster(ClusterAccess):
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self, *, detached: bool = False) -> list[PodInfo]:

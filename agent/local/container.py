@@ -19,16 +19,16 @@ class ContainerPlan(NamedTuple):
 
     enter: Callable[[], None]
     """Enters cgroups, before any memory is charged."""
-    build: Callable[[], int]
-    """Builds all around it; returns a descriptor of its mount namespace."""
+    build: Callable[[], list[int]]
+    """Builds all around it; returns descriptors of its mount namespace and of its root directory."""
     program: Program
 
 
 class Events(NamedTuple):
     """Who is told what has become of a container. Each is called once, `built` not where it cannot be built."""
 
-    built: Callable[[Message, int], None]
-    """When its program is about to start: its number and times, a descriptor of its mount namespace."""
+    built: Callable[[Message, list[int]], None]
+    """When its program is about to start: its number and times, and what `ContainerPlan.build` returned."""
     begun: Callable[[Message], None]
     """When its program has started; else the message has `error` (it cannot be built) or `missing`."""
     ended: Callable[[int], None]
@@ -67,10 +67,12 @@ class Container:
 
     def _on_status(self) -> None:
         """The socket ends when the first process becomes the program."""
-        data, descriptors, _, _ = socket.recv_fds(self._status, 65536, 1)
+        data, descriptors, _, _ = socket.recv_fds(self._status, 65536, 2)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
         message = json.loads(data) if data else {}
         if "started" in message:
-            self._events.built(message, descriptors[0])
+            self._events.built(message, descriptors)
             return
         self._loop.forget(self._status.fileno())
         self._status.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ def resolv_conf(namespace: str = NAMESPACE, server: str = BRIDGE_ADDRESS) -> str
 
 
 def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str, listen: str = BRIDGE_ADDRESS) -> list[str]:
-    """dnsmasq that knows `hosts_file` and nothing else, and writes no file."""
+    """dnsmasq that knows `hosts_file`, which it reads again at SIGHUP, and nothing else, and writes no file."""
     return [
         program,
         "--keep-in-foreground",
@@ -48,13 +47,6 @@ def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str, listen: str =
         f"--local-ttl={spec.local_ttl}",
         f"--neg-ttl={spec.neg_ttl}",
     ]
-
-
-def write_hosts(path: str, text: str) -> None:
-    """Replace the hosts file; dnsmasq reads it again at SIGHUP."""
-    with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(text)
-    os.rename(path + ".new", path)
 
 
 def wait_until_it_listens() -> None:

@@ -8,14 +8,14 @@ import sys
 
 from agent.errors import AgentError, SystemFault
 from agent.local.cgroups import cluster_cgroup, enter_cluster_cgroup, remove_cluster_cgroup
-from agent.local.channel import Conversation, Message, MessageChannel, peer_is_root
+from agent.local.channel import Conversation, MessageChannel, error_message, peer_is_root
 from agent.local.namespaced_process import fork_holder
 from agent.local.podenv import Surroundings
 from agent.local.sockets import listen, running_clusters
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor
 from agent.local.supervisor_requests import Requests
-from agent.machine.unix_socket import Door
+from agent.machine.unix_socket import take_connections
 from agent.wire import from_json
 
 _PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
@@ -33,7 +33,7 @@ def main(owner_descriptor: int) -> None:
         spec = ClusterSpec.from_json(message["spec"])
         listener = listen(spec.name)
         cgroup = cluster_cgroup(spec.name)
-        child = _fork()
+        child = fork_holder()
         if child:
             listener.close()
             os.waitpid(child, 0)
@@ -41,9 +41,13 @@ def main(owner_descriptor: int) -> None:
             running_clusters()
             remove_cluster_cgroup(cgroup)
             return
-        supervisor = _build(spec, message, cgroup)
-    except AgentError as error:
-        first.send({"error": type(error).__name__, "what": error.what, "hint": error.hint})
+        surroundings = from_json(Surroundings, message["surroundings"])
+        supervisor = Supervisor(spec, surroundings, enter_cluster_cgroup(cgroup))
+        supervisor.build()
+    except (AgentError, OSError) as error:
+        if isinstance(error, OSError):
+            error = SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED)
+        first.send(error_message(error))
         return
     requests = Requests(supervisor)
 
@@ -53,7 +57,7 @@ def main(owner_descriptor: int) -> None:
         else:
             connection.close()
 
-    Door(supervisor.loop, listener, opened)
+    take_connections(supervisor.loop, listener, opened)
     if message["detached"]:
         first.send({"ready": True})
         owner.close()
@@ -62,22 +66,6 @@ def main(owner_descriptor: int) -> None:
         channel.on_close = supervisor.close_and_exit
         channel.send({"ready": True})
     supervisor.loop.run()
-
-
-def _fork() -> int:
-    try:
-        return fork_holder()
-    except OSError as error:
-        raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
-
-
-def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:
-    supervisor = Supervisor(spec, from_json(Surroundings, message["surroundings"]), enter_cluster_cgroup(cgroup))
-    try:
-        supervisor.build()
-    except OSError as error:
-        raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
-    return supervisor
 
 
 def run_from_command_line() -> None:

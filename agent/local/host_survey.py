@@ -6,7 +6,6 @@ import functools
 import os
 import platform
 import shlex
-import shutil
 import sys
 import time
 import uuid
@@ -17,15 +16,15 @@ from agent.errors import MissingProgram, SystemFault
 from agent.local.dealt_gpus import check_room, driver_mounts, find_gpus, gpu_variables
 from agent.local.podenv import ClusterBuild, Surroundings
 from agent.local.spec import ClusterSpec
+from agent.machine import files, process
 from agent.mounts import parse_mounts
 from agent.paths import agent_command, package_home
 
-_PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
+_PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2", "nsenter": "util-linux"}
 _SYSTEM = ("/", "/usr", "/usr/local")
 _OLDEST_KERNEL = (5, 8)
 _DISKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs")
 _OWN = ("/proc", "/sys", "/dev", "/run", "/tmp", "/mnt")
-_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def check_machine() -> None:
@@ -42,17 +41,12 @@ def check_machine() -> None:
 
 def find_program(name: str) -> str:
     """Path of a program; MissingProgram names the Debian package."""
-    found = _which(name)
-    if not found:
+    found = process.find_program(name, os.environ.get("PATH", os.defpath))
+    if found is None:
         raise MissingProgram(
             f"the local cluster needs the program {name}", f"on Debian: apt-get install {_PACKAGES[name]}"
         )
     return found
-
-
-def _which(name: str) -> str:
-    """Empty when there is none."""
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN])) or ""
 
 
 @functools.lru_cache(maxsize=1)
@@ -82,8 +76,7 @@ def file_systems() -> list[str]:
 
 def _mounts() -> dict[str, str]:
     """Mount point → kind of file system, sorted, without the root and what pods have of their own."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        found = {mount.point: mount.kind for mount in parse_mounts(table.read())}
+    found = {mount.point: mount.kind for mount in parse_mounts(files.read("/proc/self/mountinfo") or "")}
     replaced = {path for path in found for own in _OWN if f"{path}/".startswith(f"{own}/")}
     return {path: found[path] for path in sorted(found) if path not in ("/", *replaced)}
 
@@ -105,7 +98,6 @@ def survey(spec: ClusterSpec) -> Surroundings:
     compile_package()
     return Surroundings(
         dnsmasq=find_program("dnsmasq"),
-        tc=_which("tc"),
         entrypoint=entrypoint(spec),
         file_systems=overlaid,
         installation=[*installation(), *driver],

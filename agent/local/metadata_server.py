@@ -1,6 +1,6 @@
 """What GCE's metadata server says to a node, and the ways in which it can fail.
 
-`answer` is pure; `MetadataServer` joins it to the supervisor's loop.
+`answer` is pure; `serve_metadata` joins it to the supervisor's loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from agent.local.spec import Place
 from agent.machine.loop import READ, Loop
-from agent.machine.unix_socket import Door
+from agent.machine.unix_socket import take_connections
 
 _ATTRIBUTES = "/computeMetadata/v1/instance/attributes/"
 _LIMIT = 65536
@@ -70,25 +70,19 @@ def answer(request: str, place: Place | None, mode: str) -> bytes:
     return _response(200, "application/text", value, flavor=mode != "no-header")
 
 
-class MetadataServer:
-    """Answers on `address`:80 from within the supervisor's loop; a node is known by its address."""
+def serve_metadata(
+    loop: Loop, address: str, place_of: Callable[[str], Place | None], mode_of: Callable[[str], str]
+) -> None:
+    """Answer on `address`:80 from within the supervisor's loop; a node is known by its address."""
+    listener = socket.create_server((address, 80), backlog=4096)
+    listener.setblocking(False)
 
-    def __init__(
-        self, loop: Loop, address: str, place_of: Callable[[str], Place | None], mode_of: Callable[[str], str]
-    ) -> None:
-        self._loop = loop
-        self._place_of = place_of
-        self._mode_of = mode_of
-        listener = socket.create_server((address, 80), backlog=4096)
-        listener.setblocking(False)
-        Door(loop, listener, self._opened)
-
-    def _opened(self, connection: socket.socket) -> None:
+    def opened(connection: socket.socket) -> None:
         connection.setblocking(False)
         received = bytearray()
-        self._loop.watch(connection.fileno(), READ, lambda: self._read(connection, received))
+        loop.watch(connection.fileno(), READ, lambda: read(connection, received))
 
-    def _read(self, connection: socket.socket, received: bytearray) -> None:
+    def read(connection: socket.socket, received: bytearray) -> None:
         try:
             piece = connection.recv(4096)
         except BlockingIOError:
@@ -100,11 +94,13 @@ class MetadataServer:
             return
         with contextlib.suppress(OSError):
             client = connection.getpeername()[0]
-            mode = self._mode_of(client)
+            mode = mode_of(client)
             if piece and mode == "stall":
                 return
             if piece:
                 head = received.partition(b"\r\n\r\n")[0].decode("latin-1")
-                connection.send(answer(head, self._place_of(client), mode))
-        self._loop.forget(connection.fileno())
+                connection.send(answer(head, place_of(client), mode))
+        loop.forget(connection.fileno())
         connection.close()
+
+    take_connections(loop, listener, opened)

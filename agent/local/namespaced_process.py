@@ -143,20 +143,20 @@ def _set_streams(streams: Sequence[int]) -> None:
 
 
 def first_process(
-    build: Callable[[], int], program: Program, streams: Sequence[int], status: socket.socket, files_limit: int
+    build: Callable[[], list[int]], program: Program, streams: Sequence[int], status: socket.socket, files_limit: int
 ) -> None:
-    """Child: build what shall be around the program, report the start with the mount namespace that `build` returns,
+    """Child: build what shall be around the program, report the start with the descriptors that `build` returns,
     become the program or report why that is not possible."""
     os.setsid()
     pid = pid_outside()
     try:
-        mounts = build()
+        built = build()
     except Exception as error:
         status.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
     _set_streams(streams)
     started = {"started": time.time(), "monotonic": time.monotonic(), "pid": pid}
-    socket.send_fds(status, [json.dumps(started).encode()], [mounts])
+    socket.send_fds(status, [json.dumps(started).encode()], built)
     try:
         program.become(files_limit)
     except CannotStart as error:
@@ -180,25 +180,3 @@ def further_process(
         _set_streams([slave, slave, slave])
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     program.execute(files_limit)
-
-
-def read_files(mounts: int, paths: Sequence[str], limit: int, output: int) -> None:
-    """Child: write what stands in files of a mount namespace, also when no process is left in it."""
-    setns(mounts, CLONE_NEWNS)
-    found = {path: _read(path, limit) for path in paths}
-    with os.fdopen(output, "wb") as pipe:
-        pipe.write(json.dumps(found).encode())
-    os._exit(0)
-
-
-def _read(path: str, limit: int) -> str | None:
-    """Latin-1 carries any bytes through JSON."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        with os.fdopen(descriptor, "rb") as file:
-            return (file.read(limit) or b"").decode("latin-1")
-    except OSError:
-        return None

@@ -8,16 +8,11 @@ from agent.local.dealt_gpus import devices_of
 from agent.local.dns_server import resolv_conf
 from agent.local.podenv import Surroundings
 from agent.local.root import STATE, Bind, Root
-from agent.local.sandbox import Sandbox
 from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Mount, address
 from agent.paths import SECRET_FILE
 
 SHARED = f"{STATE}/shared"
 """What all pods have as /mnt."""
-
-
-def pod_sandbox(spec: ClusterSpec, index: int, bridge: int) -> Sandbox:
-    return Sandbox(spec.node_name(index), index, bridge)
 
 
 def pod_root(spec: ClusterSpec, surroundings: Surroundings, index: int, secret: bytes, cgroups: bool) -> Root:

@@ -27,7 +27,6 @@ class Surroundings(NamedTuple):
     """What the client has found out about this machine, for the supervisor."""
 
     dnsmasq: str
-    tc: str
     entrypoint: Sequence[str]
     file_systems: Sequence[str]
     installation: Sequence[str]

@@ -47,8 +47,8 @@ class LocalPod:
 
     info: PodInfo
     container: Container | None = None
-    mounts: int = -1
-    """Its mount namespace, which stays readable after its last process."""
+    files: list[int] = field(default_factory=list)
+    """Its mount namespace and its root directory, which so stay readable after its last process."""
     has_begun: bool = False
     """Its program has been started, or could not be."""
     outputs: int = 2
@@ -68,11 +68,10 @@ class LocalPod:
         """Its first process; -1 when that is not there."""
         return self.container.pidfd if self.container else -1
 
-    def release_mounts(self) -> None:
-        """Its files cannot be read any more."""
-        if self.mounts >= 0:
-            os.close(self.mounts)
-            self.mounts = -1
+    def release_files(self) -> None:
+        """They cannot be read any more."""
+        while self.files:
+            os.close(self.files.pop())
 
 
 @dataclass
@@ -128,13 +127,14 @@ class LogBook:
             self._advance(follower)
 
     def _advance(self, follower: Follower) -> None:
-        while follower.channel.is_open and follower.channel.is_idle and follower.at < len(self.records):
+        stream = follower.channel.stream
+        while stream.is_open and stream.is_idle and follower.at < len(self.records):
             lines, size = [], 0
             while size < _MOST_SENT and follower.at < len(self.records):
-                pod, stream, data = self.records[follower.at]
+                pod, name, data = self.records[follower.at]
                 follower.at += 1
                 if follower.pod in (None, pod):
-                    lines.append((pod, stream, data.decode("latin-1")))
+                    lines.append((pod, name, data.decode("latin-1")))
                     size += len(data)
             if lines:
                 follower.channel.send({"output": lines})

@@ -82,8 +82,8 @@ def make_state() -> None:
     os.mkdir(_POD)
 
 
-def enter_root(root: Root) -> int:
-    """Build it around this process; returns a descriptor of its mount namespace."""
+def enter_root(root: Root) -> list[int]:
+    """Build it around this process; returns descriptors of its mount namespace and of its root directory."""
     os.umask(0o022)
     unshare(CLONE_NEWNS)
     mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -92,7 +92,7 @@ def enter_root(root: Root) -> int:
     # In a chroot, "/" is not the root of the namespace, which is where setns leads whoever joins it later.
     setns(mounts, CLONE_NEWNS)
     change_root(inside)
-    return mounts
+    return [mounts, inside]
 
 
 def _build(root: Root) -> None:

@@ -33,11 +33,7 @@ def make_sandbox(sandbox: Sandbox) -> None:
     """Make its namespaces and move this process, which stands in that of the bridge, into them."""
     outside = Netlink()
     unshare(CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET)
-    _connect(sandbox, outside)
     socket.sethostname(sandbox.hostname)
-
-
-def _connect(sandbox: Sandbox, outside: Netlink) -> None:
     # No IPv6 on eth0: its address detection would flood the bridge with multicast from every pod.
     with contextlib.suppress(OSError), open("/proc/sys/net/ipv6/conf/default/disable_ipv6", "wb") as file:
         file.write(b"1")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import remove_left_cgroups
+from agent.machine import unix_socket
 
 DIRECTORY = "/run/a4-agent-local"
 _BACKLOG = 128
@@ -37,14 +38,8 @@ def listen(name: str) -> socket.socket:
 
 def connect(name: str) -> socket.socket:
     """A connection to the supervisor of the cluster `name`. Raises OSError when there is none."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with _directory() as directory:
-            connection.connect(_address(directory, name))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    with _directory() as directory:
+        return unix_socket.connect(_address(directory, name))
 
 
 @contextlib.contextmanager

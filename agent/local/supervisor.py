@@ -22,17 +22,18 @@ from agent.local import dns_server as dns
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message
 from agent.local.container import Container, ContainerPlan, Events, shell_code
-from agent.local.metadata_server import MetadataServer
+from agent.local.metadata_server import serve_metadata
 from agent.local.namespaced_process import Forker, Program
 from agent.local.network import Network
-from agent.local.pod_plan import SHARED, pod_root, pod_sandbox
+from agent.local.pod_plan import SHARED, pod_root
 from agent.local.podenv import Surroundings, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LocalPod, LogBook, PodInfo
 from agent.local.root import STATE, enter_root, make_state
-from agent.local.sandbox import make_sandbox
+from agent.local.sandbox import Sandbox, make_sandbox
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec, address
 from agent.local.syscalls import CLONE_NEWNET, MS_NODEV, MS_NOSUID, mount, unshare
 from agent.local.waiting import Conditions
+from agent.machine import files
 from agent.machine.loop import Loop
 
 _HOSTS_FILE = f"{STATE}/dns.hosts"
@@ -81,7 +82,7 @@ class Supervisor:
         # In a PID namespace of its own, so that its helpers for TCP end with it.
         self._dnsmasq = self.forker.fork_first(lambda: program.execute(self.forker.files_limit))
         pods = {address(index): index for index in range(spec.pods)}
-        MetadataServer(
+        serve_metadata(
             self.loop,
             BRIDGE_ADDRESS,
             lambda client: spec.place(pods[client]) if client in pods else None,
@@ -116,15 +117,15 @@ class Supervisor:
     def start_pod(self, index: int, env: Mapping[str, str] | None = None) -> None:
         """Start the container of a pod that has none running, with a file system of its own."""
         pod = self.pods[index]
-        pod.release_mounts()
+        pod.release_files()
         self.network.remove_cable(index)
         self.pods[index] = pod = LocalPod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
         root = pod_root(self.spec, self.surroundings, index, secret, self.cgroup >= 0)
-        sandbox = pod_sandbox(self.spec, index, self.network.bridge)
+        sandbox = Sandbox(self.spec.node_name(index), index, self.network.bridge)
 
-        def build() -> int:
+        def build() -> list[int]:
             make_sandbox(sandbox)
             return enter_root(root)
 
@@ -155,14 +156,14 @@ class Supervisor:
         self._tell_dns()
 
     def _write_hosts(self) -> None:
-        dns.write_hosts(_HOSTS_FILE, dns.hosts_text(self.spec, self._visible, self._names))
+        files.write(_HOSTS_FILE, dns.hosts_text(self.spec, self._visible, self._names))
 
     def _tell_dns(self) -> None:
         self._write_hosts()
         os.kill(self._dnsmasq, signal.SIGHUP)
 
-    def _on_built(self, pod: LocalPod, message: Message, mounts: int) -> None:
-        pod.mounts, pod.info.pid = mounts, message["pid"]
+    def _on_built(self, pod: LocalPod, message: Message, files: list[int]) -> None:
+        pod.files, pod.info.pid = files, message["pid"]
         pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
 
     def _on_begun(self, pod: LocalPod, message: Message) -> None:

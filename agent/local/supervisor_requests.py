@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,18 +14,14 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_cgroup
-from agent.local.channel import Message, MessageChannel
+from agent.local.channel import Message, MessageChannel, encode
 from agent.local.command_inside import Given, start_command
-from agent.local.namespaced_process import Program, further_process, read_files
-from agent.local.network import cable, limit_argv
+from agent.local.namespaced_process import Program
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
 from agent.local.spec import MOST_TIME
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import open_within, parent_outside, pid_outside
 from agent.local.waiting import Condition
-from agent.machine.loop import READ
-
-_FILE_LIMIT = 64 << 20
 
 
 class Command(NamedTuple):
@@ -154,27 +151,12 @@ class Requests:
             raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
 
     def do_read(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        """In a process of its own: only one that has entered the mount namespace of the pod sees its files."""
-        pod, loop = self._pod(message), self._supervisor.loop
-        if pod.mounts < 0:
+        """The client reads, by a descriptor of the pod's root directory: a file system may hang."""
+        pod = self._pod(message)
+        if not pod.files:
             raise UsageError(f"pod {pod.info.index} has no file system: {pod.info.state}")
-        output, end = os.pipe()
-        mounts, paths = pod.mounts, message["paths"]
-        pid = self._supervisor.forker.fork(lambda: read_files(mounts, paths, _FILE_LIMIT, end))
-        os.close(end)
-        received: list[bytes] = []
-
-        def read() -> None:
-            data = os.read(output, 1 << 20)
-            if data:
-                received.append(data)
-                return
-            loop.forget(output)
-            os.close(output)
-            os.waitpid(pid, 0)
-            channel.send({"files": b"".join(received).decode("latin-1")})
-
-        loop.watch(output, READ, read)
+        _try_to_look()
+        socket.send_fds(channel.socket, [encode({})], pod.files[1:])
 
     def do_signal(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
@@ -182,22 +164,6 @@ class Requests:
 
     def do_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"])
-        self._answer(channel)
-
-    def do_slow_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        """Both directions: at the bridge what goes to the pod, in the pod what comes from it."""
-        pod, supervisor = self._live_pod(message), self._supervisor
-        rate, tc, limit = message["rate"], supervisor.surroundings.tc, supervisor.forker.files_limit
-        env, pidfd = {"PATH": os.defpath}, pod.pidfd
-        outer = Program(limit_argv(tc, cable(pod.info.index), rate), env)
-        inner = Program(limit_argv(tc, "eth0", rate), env)
-        children = [
-            supervisor.forker.fork(lambda: outer.execute(limit)),
-            supervisor.forker.fork_beside(pidfd, lambda: further_process(pidfd, inner, (0, 1, 2), limit)),
-        ]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-        if any(codes):
-            raise UsageError(f"tc refuses the rate {rate!r}")
         self._answer(channel)
 
     def do_name(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
@@ -248,13 +214,10 @@ def _try_to_look() -> None:
 
 
 def _has_file(pod: LocalPod, path: str) -> bool:
-    """Through /proc, without a process: good enough while the pod runs."""
     if pod.info.state != RUNNING:
         return False
-    with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
-        root = os.open(f"/proc/{pod.info.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        opened.callback(os.close, root)
-        os.close(open_within(root, path, os.O_PATH | os.O_NOFOLLOW))
+    with contextlib.suppress(OSError):
+        os.close(open_within(pod.files[1], path, os.O_PATH | os.O_NOFOLLOW))
         return True
     return False
 

@@ -7,6 +7,8 @@ import os
 import signal
 import struct
 
+from agent.machine.process import stat_of
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 CLONE_NEWNS = 0x00020000
@@ -88,8 +90,7 @@ def pid_outside() -> int:
 
 def parent_outside() -> int:
     """Number of this process's parent there, where getppid says 0 to the first process of a namespace."""
-    with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:
-        return int(stat.read().rpartition(")")[2].split()[1])
+    return int(stat_of("/proc/self")[1][1])
 
 
 def die_with_parent(parent: int) -> None:

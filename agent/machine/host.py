@@ -16,13 +16,11 @@ from agent.machine import files, inventory, process, run_processes
 from agent.machine.api import (
     Channel,
     Child,
-    KeeperProcess,
     Problem,
     RunMarks,
     Search,
     Spool,
     Target,
-    Timer,
     Whereabouts,
 )
 from agent.machine.api import T as T
@@ -39,7 +37,6 @@ from agent.machine.workers import Workers
 
 if TYPE_CHECKING:
     from agent.machine.dns import Resolver
-    from agent.machine.ssh import Dialer
 
 MOST_HANDSHAKES = 64
 MOST_LOOK_UPS = 32
@@ -51,12 +48,19 @@ MOST_FILES = 65536
 class Host:
     """This pod. Parts that only the coordinator needs are imported when it first asks for them.
 
-    What needs no loop is the function itself; what takes long or may hang runs in a thread, and comes back by the loop.
+    What has a function of its own is that; what takes long or may hang runs in a thread, and comes back by the loop.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self.later = loop.later
+        self.accept = partial(open_fifos, loop)
+        self.start_keeper = partial(start_keeper, loop)
+        self.tell = partial(tell, loop)
         self._emitter = Emitter(loop)
+        self.emit = self._emitter.emit
+        self.flush_output = self._emitter.flush
+        self._handshakes = Workers(loop, MOST_HANDSHAKES)
         self._room: Room | None = None
 
     now = staticmethod(time.monotonic)
@@ -87,9 +91,6 @@ class Host:
     refresh = staticmethod(files.refresh)
     make_cgroup = staticmethod(run_processes.make_cgroup)
 
-    def later(self, seconds: float, action: Callable[[], None]) -> Timer:
-        return self.loop.later(seconds, action)
-
     def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
         resolver, workers = self._resolving
 
@@ -107,16 +108,9 @@ class Host:
         return Resolver(), Workers(self.loop, MOST_LOOK_UPS)
 
     def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
-        self._dialer.dial(target, done)
+        from agent.machine.ssh import dial
 
-    @cached_property
-    def _dialer(self) -> Dialer:
-        from agent.machine.ssh import Dialer
-
-        return Dialer(self.loop, Workers(self.loop, MOST_HANDSHAKES))
-
-    def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
-        open_fifos(self.loop, directory, opened)
+        dial(self.loop, self._handshakes, target, done)
 
     def listen(self, path: str, opened: Callable[[Channel], None], full: bytes) -> None:
         open_door(self.loop, path, opened, full)
@@ -145,27 +139,9 @@ class Host:
     ) -> Child:
         return process.RunningChild(self.loop, launch, ended, output, self._emitter if emitted else None, marks)
 
-    def emit(self, stream: int, data: bytes) -> None:
-        self._emitter.emit(stream, data)
-
-    def flush_output(self, seconds: float) -> int:
-        """Wait, at most so long, until all that was emitted is written; returns the bytes that are left."""
-        return self._emitter.flush(seconds)
-
     def spool(self, directory: str, limit: int) -> Spool:
         self._room = self._room or Room(limit)
         return FileSpool(directory, self._room)
-
-    def start_keeper(
-        self,
-        directory: str,
-        number: int,
-        heard: Callable[[Sequence[str]], None],
-        ended: Callable[[KeeperProcess, int], None],
-        base: str = "",
-    ) -> KeeperProcess:
-
-        return start_keeper(self.loop, directory, number, heard, ended, base)
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
@@ -187,9 +163,6 @@ class Host:
             return line if ended else ""
 
         self.aside(work, done, lambda why: done(""))
-
-    def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
-        tell(self.loop, marks, number, variable, seconds, over)
 
     def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
         RunSweep(self.loop, marks, seconds, done)

@@ -69,8 +69,6 @@ def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
     `say` gets what it waits for when that takes long. Each part has a thread and a time of its own: one that hangs or
     fails costs nothing but itself, and `problems` says why it is missing.
     """
-    # Imported here, as below: no pod's start waits for what nobody needs before the plan.
-
     addresses = {interface.name: interface.address for interface in interfaces()}
     parts = {
         "resources": InventoryPart(resources, 5.0),

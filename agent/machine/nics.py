@@ -25,7 +25,7 @@ def nics(addresses: Mapping[str, str], root: str = "/") -> list[dict[str, Any]]:
             "speed": _number(read_value(f"{net}/{name}/speed")),
             "address": addresses.get(name, ""),
         }
-        for name in _names(net)
+        for name in names_in(net)
         if name in addresses or os.path.exists(f"{net}/{name}/device")
     ]
 
@@ -34,9 +34,9 @@ def rdma(root: str = "/") -> list[dict[str, Any]]:
     """RDMA devices with their network devices and ports."""
     path = os.path.join(root, "sys/class/infiniband")
     devices = []
-    for name in _names(path):
+    for name in names_in(path):
         ports = []
-        for number in _names(f"{path}/{name}/ports"):
+        for number in names_in(f"{path}/{name}/ports"):
             port = f"{path}/{name}/ports/{number}"
             gids = {index: read_value(f"{port}/gids/{index}") for index in range(GIDS)}
             ports.append(
@@ -52,11 +52,11 @@ def rdma(root: str = "/") -> list[dict[str, Any]]:
                     ],
                 }
             )
-        devices.append({"name": name, "net": _names(f"{path}/{name}/device/net"), "ports": ports})
+        devices.append({"name": name, "net": names_in(f"{path}/{name}/device/net"), "ports": ports})
     return devices
 
 
-def _names(path: str) -> list[str]:
+def names_in(path: str) -> list[str]:
     """What is in a directory, mlx5_10 after mlx5_9; empty when it is not there."""
     try:
         names = os.listdir(path)

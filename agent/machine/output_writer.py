@@ -1,7 +1,7 @@
 """The agent's own stdout and stderr, written by a thread: a slow or absent reader blocks nothing.
 
 Children's output waits for a slow reader. For one that takes nothing at all, as behind a terminal in which somebody has
-pressed Ctrl-S, it waits UNREAD_SECONDS; then it goes on, and what is too much is dropped here.
+pressed Ctrl-S, it waits 10 s; then it goes on, and what is too much is dropped here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ LOW_MARK = 1024 * 1024
 """With fewer than this it is taken again."""
 MOST_WAITING = 16 * 1024 * 1024
 """More bytes than this are dropped."""
-UNREAD_SECONDS = 10.0
-"""When not a byte has been taken for so long, nobody reads."""
 WRITTEN_AT_ONCE = 4096
 """Bytes after which is noted that somebody reads: few, for slow terminals."""
 MOST_JOINED = 65536
@@ -31,7 +29,8 @@ MOST_JOINED = 65536
 class Emitter:
     """Writes to stdout and stderr in the order in which it was asked. Its thread is there while bytes wait."""
 
-    def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2, *, unread_seconds: float = UNREAD_SECONDS) -> None:
+    def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2, *, unread_seconds: float = 10.0) -> None:
+        """unread_seconds: when not a byte has been taken for so long, nobody reads."""
         self.behind = 0
         """Bytes that wait to be written."""
         self.dropped = 0

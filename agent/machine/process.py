@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from agent.launch import Launch
 from agent.machine.api import RunMarks
@@ -66,8 +66,8 @@ class RunningChild:
         self._loop = loop
         self._emitter = emitter
         self._ended = ended
-        self._pipes: dict[int, Pipe] = {}
-        """Those that are open, by descriptor."""
+        self._pipes: dict[int, tuple[IO[bytes], Callable[[bytes], None]]] = {}
+        """Those that are open, by descriptor, and where their bytes go."""
         self._paused = False
         self._abandons = False
         """Time is up for those who hold the pipes of a child that has ended."""
@@ -86,7 +86,7 @@ class RunningChild:
             if emitter is not None:  # of an exclusive run: what users may have of large pipes is little
                 with suppress(OSError):
                     fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            self._pipes[file.fileno()] = Pipe(file, partial(output, stream))
+            self._pipes[file.fileno()] = file, partial(output, stream)
         self._watch()
 
     def signal(self, number: int) -> None:
@@ -136,7 +136,7 @@ class RunningChild:
         except BlockingIOError:
             return False
         if data:
-            self._pipes[fd].output(data)
+            self._pipes[fd][1](data)
         else:
             self._finish_stream(fd)
         return bool(data)
@@ -179,7 +179,7 @@ class RunningChild:
 
     def _finish_stream(self, fd: int) -> None:
         self._loop.forget(fd)
-        self._pipes.pop(fd).file.close()
+        self._pipes.pop(fd)[0].close()
         if not self._pipes and self._status is not None:
             self._tell()
 
@@ -218,13 +218,6 @@ def _start(cgroup: str, argv: list[str], **options: Any) -> subprocess.Popen[byt
         with process:  # waits, and closes its pipes
             raise _os_error(int(number), argv[0])
     return process
-
-
-class Pipe(NamedTuple):
-    """One of a child's two, and where its bytes go."""
-
-    file: IO[bytes]
-    output: Callable[[bytes], None]
 
 
 def find_program(name: str, path: str) -> str | None:

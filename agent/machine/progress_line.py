@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 
 from agent.cutting import visible
 from agent.output import STDERR, STDOUT, print_inside
@@ -40,7 +39,7 @@ class ProgressLine:
             threading.Thread(target=self._go_on, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         with self._lock:
             self._take_away()

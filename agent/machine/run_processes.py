@@ -23,7 +23,6 @@ TERM_SECONDS = 2.0
 """From SIGTERM to SIGKILL for what a run has left behind: its launcher had its time before."""
 UNSURE_SECONDS = 2.0
 """How long a process that shows no environment may be in the middle of an exec."""
-LOOK_SECONDS, LOOK_ON_SECONDS = 0.5, 1.0
 LOOK_AGAIN_SECONDS = 0.05
 LOOKERS = 8
 """Threads, once one alone has not seen all in time: each takes the interpreter from the others."""
@@ -97,10 +96,10 @@ class Marked(NamedTuple):
 
 
 def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") -> Marked:
-    """Processes other than this one with A4_RUN=`run_id`. Blocks for LOOK_SECONDS + LOOK_ON_SECONDS at most."""
+    """Processes other than this one with A4_RUN=`run_id`. Blocks for 1.5 s at most."""
     mark = f"A4_RUN={run_id}".encode()
     pids = set(all_pids(proc)) - {os.getpid()}
-    looks = ((1, LOOK_SECONDS), (LOOKERS, LOOK_ON_SECONDS))
+    looks = ((1, 0.5), (LOOKERS, 1.0))
     return with_environ(pids, lambda words: mark in words, set() if hanging is None else hanging, looks, proc)
 
 
@@ -108,7 +107,7 @@ def with_environ(
     pids: Iterable[int],
     fits: Callable[[Sequence[bytes]], bool],
     hanging: set[int],
-    looks: Sequence[tuple[int, float]] = ((LOOKERS, LOOK_SECONDS),),
+    looks: Sequence[tuple[int, float]] = ((LOOKERS, 0.5),),
     proc: str = "/proc",
 ) -> Marked:
     """Those of these processes whose environment `fits`. looks: how many look at a time, and for how long at most.

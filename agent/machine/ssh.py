@@ -16,7 +16,7 @@ import paramiko
 from paramiko import SSHException
 
 from agent.machine.api import Channel, Problem, Target
-from agent.machine.loop import WRITE, Loop
+from agent.machine.loop import WRITE, Action, Loop
 from agent.machine.stream import READ_BYTES, LineStream
 from agent.machine.workers import Workers
 
@@ -33,45 +33,38 @@ CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 Done = Callable[[Channel | Problem], None]
 
 
-class Dialer:
-    """Opens control channels: TCP in the loop, handshakes in threads."""
+def dial(loop: Loop, workers: Workers, target: Target, done: Done) -> None:
+    """Open a control channel: TCP in the loop, the handshake in a thread of `workers`."""
+    try:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as error:  # too many files are open
+        number = error.errno or errno.EMFILE
+        loop.post(lambda: done(_connect_problem(target, number)))
+        return
+    failed = sock.connect_ex((target.address, target.port))
+    if failed not in (0, errno.EINPROGRESS):
+        sock.close()
+        loop.post(lambda: done(_connect_problem(target, failed)))
+        return
+    timer = loop.later(CONNECT_SECONDS, lambda: finished(errno.ETIMEDOUT))
 
-    def __init__(self, loop: Loop, workers: Workers) -> None:
-        self._loop = loop
-        self._workers = workers
-
-    def dial(self, target: Target, done: Done) -> None:
-        try:
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        except OSError as error:  # too many files are open
-            number = error.errno or errno.EMFILE
-            self._loop.post(lambda: done(_connect_problem(target, number)))
-            return
-        failed = sock.connect_ex((target.address, target.port))
-        if failed not in (0, errno.EINPROGRESS):
+    def finished(error: int) -> None:
+        timer.cancel()
+        loop.forget(sock.fileno())
+        if error:
             sock.close()
-            self._loop.post(lambda: done(_connect_problem(target, failed)))
-            return
-        timer = self._loop.later(CONNECT_SECONDS, lambda: finished(errno.ETIMEDOUT))
+            done(_connect_problem(target, error))
+        else:
+            workers.submit(shake_hands)
 
-        def finished(error: int) -> None:
-            timer.cancel()
-            self._loop.forget(sock.fileno())
-            if error:
-                sock.close()
-                done(_connect_problem(target, error))
-            else:
-                self._workers.submit(lambda: self._handshake(sock, target, done))
-
-        self._loop.watch(sock.fileno(), WRITE, lambda: finished(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)))
-
-    def _handshake(self, sock: socket.socket, target: Target, done: Done) -> Callable[[], None]:
-        """Runs in a thread; returns what the loop shall do."""
+    def shake_hands() -> Action:
         result = handshake(sock, target)
         if isinstance(result, Problem):
             return lambda: done(result)
-        transport, channel = result
-        return lambda: done(_stream(self._loop, _Connection(transport, channel)))
+        connection = _Connection(*result)
+        return lambda: done(_stream(loop, connection))
+
+    loop.watch(sock.fileno(), WRITE, lambda: finished(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)))
 
 
 def handshake(

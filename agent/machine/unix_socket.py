@@ -32,45 +32,28 @@ def too_large(size: int) -> UsageError:
     )
 
 
-class Door:
-    """Takes the connections that come to a listening socket, which does not block. `path` goes with the door."""
+def take_connections(loop: Loop, listener: socket.socket, opened: Callable[[socket.socket], None]) -> None:
+    """Take those that come to a listening socket, which does not block."""
 
-    def __init__(
-        self, loop: Loop, listener: socket.socket, opened: Callable[[socket.socket], None], path: str = ""
-    ) -> None:
-        self._loop = loop
-        self._socket = listener
-        self._opened = opened
-        self._path = path
-        self._watch()
+    def watch() -> None:
+        loop.watch(listener.fileno(), READ, accept)
 
-    def close(self) -> None:
-        """Take no more connections; those that are open stay."""
-        if self._socket.fileno() < 0:
-            return
-        self._loop.forget(self._socket.fileno())
-        self._socket.close()
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
-
-    def _accept(self) -> None:
+    def accept() -> None:
         try:
-            connection, _ = self._socket.accept()
+            connection, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:
             # The client goes on waiting at the door, which would call us again at once.
-            self._loop.forget(self._socket.fileno())
-            self._loop.later(AGAIN_SECONDS, self._watch)
+            loop.forget(listener.fileno())
+            loop.later(AGAIN_SECONDS, watch)
             return
-        self._opened(connection)
+        opened(connection)
 
-    def _watch(self) -> None:
-        if self._socket.fileno() >= 0:  # it may have been closed meanwhile
-            self._loop.watch(self._socket.fileno(), READ, self._accept)
+    watch()
 
 
-def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None], full: bytes = b"") -> Door:
+def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None], full: bytes = b"") -> socket.socket:
     """Listen at `path`, in place of what an earlier agent left. A connection that takes one of the last descriptors
     gets the line `full`, and is closed. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -92,7 +75,8 @@ def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None], full:
             return
         opened(LineStream(loop, connection, connection, most_unsent=MOST_UNSENT))
 
-    return Door(loop, listener, taken, path)
+    take_connections(loop, listener, taken)
+    return listener
 
 
 def _first_kept() -> int:

@@ -76,7 +76,6 @@ def _process(answers: Mapping[str, Any], rank: int) -> Process:
         program=proc["program"],
         waiting=(waiting,),
         threads=threads,
-        is_python=True,
     )
 
 

@@ -126,7 +126,7 @@ def test_an_operation_of_another_size() -> None:
 
 def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
     """Recorded of mpi4py, without its stacks: nothing says who waits for whom."""
-    found = diagnose(collected("mpi4py", lambda one: one._replace(threads=(), is_python=False)))
+    found = diagnose(collected("mpi4py", lambda one: one._replace(threads=())))
     assert (found.status, found.culprits) == ("unclear", ())
     assert "no source says who waits for whom; rank 2 (pod 1, node gke-1, pid 19811) is elsewhere" in found.sentence
     assert found.sentence.endswith("it is in the system call clock_nanosleep")
@@ -176,7 +176,7 @@ def mismatch(*behind: int, size: int = 2, before: int | None = None) -> Ras:
     others = ",".join(str(rank) for rank in range(size) if rank not in behind)
     counts = (RasCount("", 55, ",".join(map(str, behind)), before), RasCount("", 56, others, before))
     odd = tuple(RasRank(rank, 100 + rank, f"198.18.0.{rank}") for rank in behind)
-    return Ras("MISMATCH", "2.28.9", (RasCommunicator("0x1", size, counts, odd, status="MISMATCH"),))
+    return Ras("MISMATCH", (RasCommunicator("0x1", size, counts, odd, status="MISMATCH"),))
 
 
 def test_counts_of_nccl_tell_where_no_rank_has_a_recorder() -> None:

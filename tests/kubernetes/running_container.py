@@ -106,7 +106,7 @@ class RunningContainer:
         if asked.memory is not None and self._machine.memory.shown:
             root = _with_cgroups(root, self._machine.memory, self._cgroup)
 
-        def build() -> int:
+        def build() -> list[int]:
             pod.namespaces.join()
             return enter_root(root)
 
@@ -157,9 +157,10 @@ class RunningContainer:
 
         loop.watch(pipe, READ, read)
 
-    def _on_built(self, message: Message, mounts: int) -> None:
+    def _on_built(self, message: Message, files: list[int]) -> None:
         self._pid = message["pid"]
-        os.close(mounts)
+        for descriptor in files:
+            os.close(descriptor)
 
     def _on_begun(self, message: Message) -> None:
         self._has_begun = True

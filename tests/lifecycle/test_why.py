@@ -28,7 +28,7 @@ def process(index: int, step: int = 4) -> Process:
     entered = step if index == LATE else step + 1
     progress = GroupProgress("0", "gloo", entered, recent=(Operation(entered, "all_reduce"),), ranks=(0, 1, 2, 3))
     threads = stack(index == LATE)
-    return Process(100 + index, 1, "S", "rank", index, groups=(progress,), threads=threads, is_python=True)
+    return Process(100 + index, 1, "S", "rank", index, groups=(progress,), threads=threads)
 
 
 def standing_still(world: FakeWorld) -> str:

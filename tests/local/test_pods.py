@@ -100,6 +100,12 @@ def test_first_process_and_exec_have_the_same_environment(cluster: LocalCluster)
     assert names - {"_", "PWD", "SHLVL"} <= set(environment(cluster, 0))
 
 
+def test_programs_have_no_descriptors_but_their_streams(cluster: LocalCluster) -> None:
+    """None of those by which the supervisor holds other pods."""
+    assert cluster.exec(2, ["ls", "/proc/1/fd"]).stdout.split() == ["0", "1", "2"]
+    assert cluster.exec(2, ["ls", "/proc/self/fd"]).stdout.split() == ["0", "1", "2", "3"]  # 3: that directory
+
+
 def test_host_name_is_the_nodes(cluster: LocalCluster) -> None:
     names = [cluster.exec(pod, ["hostname"]).stdout.strip() for pod in range(3)]
     assert names == [cluster.spec.node_name(pod) for pod in range(3)]

@@ -282,7 +282,7 @@ def test_a_connection_that_was_closed_is_forgotten() -> None:
 
     def handle(channel: MessageChannel, message: object, descriptors: list[int]) -> None:
         def closed() -> None:
-            assert channel.is_open is False
+            assert channel.stream.is_open is False
             loop.stop()
 
         channel.on_close = closed

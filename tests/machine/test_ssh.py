@@ -13,9 +13,10 @@ import pytest
 from paramiko.common import AUTH_FAILED
 
 from agent.decide.keys import JobKeys
+from agent.machine import ssh
 from agent.machine.api import Channel, Problem, Target
 from agent.machine.loop import Action, Loop
-from agent.machine.ssh import Dialer, handshake
+from agent.machine.ssh import handshake
 from agent.machine.workers import Workers
 from tests.machine.sshd import KEYS, Sshd, free_port, serving
 from tests.machine.waiting import run
@@ -40,7 +41,7 @@ def dial(target: Target) -> Problem:
         problems.append(result)
         loop.stop()
 
-    Dialer(loop, Workers(loop, 2)).dial(target, done)
+    ssh.dial(loop, Workers(loop, 2), target, done)
     run(loop)
     return problems[0]
 
@@ -66,7 +67,7 @@ def talk(sshd: Sshd, command: str, *lines: bytes, expect: int) -> tuple[list[byt
         for data in lines:
             result.send(data)
 
-    Dialer(loop, Workers(loop, 2)).dial(sshd.target._replace(command=command), done)
+    ssh.dial(loop, Workers(loop, 2), sshd.target._replace(command=command), done)
     run(loop)
     return heard, "".join(ends)
 
@@ -133,7 +134,7 @@ def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
         result.receive(line, lambda reason: loop.stop())
 
     command = "echo warning >&2; echo up; read x; echo $x; cat"
-    Dialer(loop, Workers(loop, 2)).dial(sshd.target._replace(command=command), done)
+    ssh.dial(loop, Workers(loop, 2), sshd.target._replace(command=command), done)
     run(loop)
     assert len(watched) >= 2
     assert ready == []

@@ -4,10 +4,10 @@ driver was loaded says nothing about this run."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.decide.finding import Finding, Severity
+from agent.decide.finding import Finding, Severity, State
 from agent.decide.subset import pods_text
 from agent.decide.words import count_text
 from agent.health.doctor import xids
@@ -51,7 +51,8 @@ class StateCheck(NamedTuple):
 
     name: str
     state: str
-    good: str
+    limit: str
+    """What it must say."""
     severity: Severity
     source: str
     action: str
@@ -86,75 +87,62 @@ GONE = StateCheck("GPU gone", "", "all GPUs of the start", "fatal", "a4-agent", 
 
 def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Finding, ...]:
     """What is bad or could not be seen, the worst first; if nothing is, one finding that says what was looked at."""
-    make = _maker(pod, node)
     seconds = max(1.0, after["uptime"] - before["uptime"])
-    found = [*_problems(before, after, make), *_new_xids(after, seconds, make), *_changed(before, after, make)]
+    found = [*_problems(before, after), *_new_xids(after, seconds), *_changed(before, after)]
     for check in COUNTERS:
-        found += _grown(check, before, after, seconds, make)
+        found += _grown(check, before, after, seconds)
     if not found:
         devices = count_text(len(before["counters"]), "device")
-        found = [make(LOOKED, "information", state="ok", value=f"nothing on {devices} in {seconds:.0f} s")]
+        value = f"nothing on {devices} in {seconds:.0f} s"
+        return (Finding(LOOKED, "ok", "information", pod, node, value=value),)
     rank = {"fatal": 0, "degraded": 1, "information": 2}
     found.sort(key=lambda one: (one.state != "bad", rank[one.severity]))
-    return tuple(found[:MOST_FINDINGS])
+    placed = [one._replace(pod=pod, node=node, action=action_text(one.action, node)) for one in found]
+    return tuple(placed[:MOST_FINDINGS])
 
 
 def unseen(why: str, pod: int, node: str) -> tuple[Finding, ...]:
     """Why nothing could be compared."""
-    return (_maker(pod, node)(LOOKED, "information", state="unknown", value=why),)
+    return (Finding(LOOKED, "unknown", "information", pod, node, value=why),)
 
 
-def _maker(pod: int, node: str) -> Callable[..., Finding]:
-    def make(check: str, severity: Severity, **more: str) -> Finding:
-        action = action_text(more.pop("action", ""), node)
-        return Finding(check=check, severity=severity, pod=pod, node=node, action=action, **{"state": "bad", **more})  # type: ignore[arg-type]
-
-    return make
+def _finding(check: DeltaCheck | StateCheck, value: str, device: str = "", state: State = "bad") -> Finding:
+    """`compare` says of which pod."""
+    return Finding(check.name, state, check.severity, -1, "", device, value, check.limit, check.source, check.action)
 
 
-def _problems(before: Counted, after: Counted, make: Callable[..., Finding]) -> Iterator[Finding]:
+def _problems(before: Counted, after: Counted) -> Iterator[Finding]:
     names = {"gpus": "GPUs", "nvlink": "NVLink", "xids": "XIDs", "nics": "network devices"}
     for part, why in {**before["problems"], **after["problems"]}.items():
         if part not in before["problems"] and LOST.search(why):
-            yield make(GONE.name, GONE.severity, value=why, limit=GONE.good, source=GONE.source, action=GONE.action)
+            yield _finding(GONE, why)
         else:
-            yield make(names.get(part, part), "information", state="unknown", value=why)
+            yield Finding(names.get(part, part), "unknown", "information", -1, value=why)
 
 
-def _new_xids(after: Counted, seconds: float, make: Callable[..., Finding]) -> Iterator[Finding]:
+def _new_xids(after: Counted, seconds: float) -> Iterator[Finding]:
     for one in (xids.Xid(*each) for each in after["xids"]):
         if one.seconds_ago <= seconds and one.number not in xids.PROGRAMS:
-            value, severity = f"XID {one.number}: {one.text}", xids.severity(one.number)
-            yield make(
-                "XIDs", severity, device=one.device, value=value, limit="none", source=xids.SOURCE, action=REPORT_XID
-            )
+            check = StateCheck("XIDs", "", "none", xids.severity(one.number), xids.SOURCE, REPORT_XID)
+            yield _finding(check, f"XID {one.number}: {one.text}", one.device)
 
 
-def _changed(before: Counted, after: Counted, make: Callable[..., Finding]) -> Iterator[Finding]:
+def _changed(before: Counted, after: Counted) -> Iterator[Finding]:
     """States of GPUs, and GPUs that are not there any more."""
     for device, old in before["states"].items():
         new = after["states"].get(device)
         if new is None:
             if "gpus" not in after["problems"]:
-                yield make(
-                    GONE.name, GONE.severity, device=device, value="nvidia-smi shows it no longer", limit=GONE.good,
-                    source=GONE.source, action=GONE.action,
-                )  # fmt: skip
+                yield _finding(GONE, "nvidia-smi shows it no longer", device)
             continue
         for check in STATES:
-            value, was = new.get(check.state, check.good), old.get(check.state, "unknown")
-            if value != check.good:
+            value, was = new.get(check.state, check.limit), old.get(check.state, "unknown")
+            if value != check.limit:
                 words = f"{value}, before the run as well" if value == was else f"{value}, before the run {was}"
-                yield make(
-                    check.name, check.severity, device=device, value=words, limit=check.good, source=check.source,
-                    action=check.action,
-                )  # fmt: skip
+                yield _finding(check, words, device)
 
 
-def _grown(
-    check: DeltaCheck, before: Counted, after: Counted, seconds: float, make: Callable[..., Finding]
-) -> Iterator[Finding]:
-    common = {"limit": check.limit, "source": check.source, "action": check.action}
+def _grown(check: DeltaCheck, before: Counted, after: Counted, seconds: float) -> Iterator[Finding]:
     for device, counters in before["counters"].items():
         if check.counter not in counters or device not in after["counters"]:
             continue
@@ -166,13 +154,11 @@ def _grown(
             else ""
         )  # fmt: skip
         if why:
-            text = f"its counter was {why}"
-            yield make(check.name, check.severity, state="unknown", device=device, value=text, **common)
+            yield _finding(check, f"its counter was {why}", device, "unknown")
             continue
         grown = (new or 0) - old
         if grown > check.most * (seconds / check.per if check.per else 1):
-            text = f"{grown:g}{check.unit} in {seconds:.0f} s"
-            yield make(check.name, check.severity, device=device, value=text, **common)
+            yield _finding(check, f"{grown:g}{check.unit} in {seconds:.0f} s", device)
 
 
 def sentence(findings: Sequence[Finding]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -79,13 +78,10 @@ def _sum(gpu: ElementTree.Element, path: str) -> int | None:
 
 def _slow(gpu: ElementTree.Element) -> list[str] | None:
     """Which slowdowns are active; None where none is reported."""
-    seen = dict(_reasons(gpu))
+    seen = {
+        name: state
+        for kind in ("event", "throttle")  # as drivers before 535 call them
+        for name in SLOWDOWNS
+        if (state := _text(gpu, f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}")) is not None
+    }
     return [SLOWDOWNS[name] for name, state in seen.items() if state == "Active"] if seen else None
-
-
-def _reasons(gpu: ElementTree.Element) -> Iterator[tuple[str, str]]:
-    """Drivers before 535 call them throttle reasons."""
-    for kind in ("event", "throttle"):
-        for name in SLOWDOWNS:
-            if (state := _text(gpu, f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}")) is not None:
-                yield name, state

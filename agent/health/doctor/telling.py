@@ -34,7 +34,8 @@ def report(
         for group in _alike(one for one in bad if one.severity == severity):
             found += ["", *_wrapped(f"{severity}: {_sentence(group, pods)}", columns)]
             found += _wrapped(f"right is: {group[0].limit}", columns, INDENT)
-            found += [line for action in _actions(group) for line in _wrapped(action, columns, INDENT)]
+            actions = dict.fromkeys(one.action for one in group)  # once for all pods where it is the same
+            found += [line for action in actions for line in _wrapped(action, columns, INDENT)]
     found += ["", *without] if without else []
     if unknown:
         found += ["", "could not look:"]
@@ -89,11 +90,6 @@ def _sentence(group: Sequence[Finding], pods: Mapping[int, str]) -> str:
 
 def _named(found: Sequence[int], pods: Mapping[int, str]) -> str:
     return pods[found[0]] if len(found) == 1 else pods_text(found)
-
-
-def _actions(group: Sequence[Finding]) -> list[str]:
-    """What to do, once for all pods where it is the same."""
-    return list(dict.fromkeys(one.action for one in group))
 
 
 def _well(findings: Sequence[Finding]) -> list[str]:

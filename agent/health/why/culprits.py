@@ -57,7 +57,9 @@ def judge(picture: WaitGraph) -> Blames:
     nearest = _nearest(waits)
     blames = [_blame(picture.members[key], nearest[key], edges) for key in sorted(roots - moving - unseen)]
     blames += [*mismatches, *devices]
-    blames += _stopped(picture, blames)
+    known = {one.key for one in blames}
+    stopped = [one.key for one in picture.members if one.is_stopped and one.key not in known]
+    blames += [Blame(key, "stopped", None, 0) for key in stopped]  # even if nobody is seen to wait for them
     sure = {one.key for one in blames}
     unknown = unseen | (frozenset[int]().union(*{wait.doubtful for wait in waits}) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
@@ -153,12 +155,6 @@ def _devices(waits: Sequence[Wait]) -> list[Blame]:
     return [Blame(one.waiter, "device", others[0], len(others)) for one, others in late if others]
 
 
-def _stopped(picture: WaitGraph, blames: Sequence[Blame]) -> list[Blame]:
-    """Ranks that are stopped, even if nobody is seen to wait for them."""
-    known = {one.key for one in blames}
-    return [Blame(one.key, "stopped", None, 0) for one in picture.members if one.is_stopped and one.key not in known]
-
-
 def _by_elimination(
     picture: WaitGraph, waits: Sequence[Wait], unknown: set[int], blamed: bool
 ) -> tuple[set[int], list[Blame]]:
@@ -167,7 +163,7 @@ def _by_elimination(
     seen = {key for key in unknown if not picture.members[key].unseen}
     if blamed or not seen or any(wait.blockers for wait in waits):
         return unknown, []
-    sure = {key for key in seen if key in picture.activities and picture.activities[key].kind == "elsewhere"}
+    sure = {key for key in seen if picture.activities[key].kind == "elsewhere"}
     chosen = sure or {key for key in seen if len(unknown) == 1 and picture.is_free(key)}
     parts = {doubtful: doubtful & chosen for doubtful in {wait.doubtful for wait in waits}}
     edges = Edges((wait.waiter, parts[wait.doubtful]) for wait in waits if parts[wait.doubtful])

@@ -53,15 +53,12 @@ def _outer_frames(process: Process) -> Process:
 
 
 def _idle_groups(process: Process) -> Process:
-    return process._replace(groups=tuple(_briefly(one) if _is_idle(one) else one for one in process.groups))
+    def cut(group: GroupProgress) -> GroupProgress:
+        if group.completed is None or group.completed < group.entered or group.sends:
+            return group
+        return group._replace(recent=(), ranks=() if group.group == "0" else group.ranks)
 
-
-def _is_idle(group: GroupProgress) -> bool:
-    return group.completed is not None and group.completed >= group.entered and not group.sends
-
-
-def _briefly(group: GroupProgress) -> GroupProgress:
-    return group._replace(recent=(), ranks=() if group.group == "0" else group.ranks)
+    return process._replace(groups=tuple(map(cut, process.groups)))
 
 
 def _old_operations(process: Process) -> Process:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.health.why.records import Collected, GroupProgress, PodRecords, Process
+from agent.decide.diagnosis import SourceName
+from agent.health.why.records import Collected, GroupProgress, PodRecords, Process, Source
 
 STOPPED = frozenset("Tt")
 DEAD = frozenset({"Z", "X", "gone"})
@@ -42,6 +42,13 @@ class GroupMember(NamedTuple):
         """One of its operation numbers was lower at the first look."""
         return any(has_moved(group) for group in self.groups)
 
+    def told(self, source: SourceName) -> list[Source]:
+        """What that source gave of its process, or of all of its pod."""
+        if self.pod is None or self.process is None:
+            return []
+        pid = self.process.pid
+        return [one for one in self.pod.sources if one.name == source and (not one.pids or pid in one.pids)]
+
     @property
     def name(self) -> str:
         """rank 5; where its rank is not known: process 123."""
@@ -71,16 +78,11 @@ def members(collected: Collected) -> tuple[GroupMember, ...]:
     for pod in collected.pods:
         for process in pod.processes:
             if process.role == "rank":
-                process = _before_its_end(process) if collected.trigger == "watchdog" else process
+                if collected.trigger == "watchdog":
+                    process = process._replace(state="?")  # it has ended all ranks: their end says nothing
                 children = tuple(one for one in pod.processes if one.parent == process.pid and one.role != "rank")
                 found.append(GroupMember(len(found), process.rank, process.world, process, pod, children))
     return tuple(_unique(found) + _absent(collected, found))
-
-
-def by_rank(ranks: tuple[GroupMember, ...]) -> Mapping[tuple[str, int], GroupMember]:
-    """The members by world and rank; a process that lives before one that is gone."""
-    ordered = sorted(ranks, key=lambda one: not one.is_dead)
-    return {(one.world, one.rank): one for one in ordered if one.rank is not None}
 
 
 def _unique(found: list[GroupMember]) -> list[GroupMember]:
@@ -102,17 +104,9 @@ def _absent(collected: Collected, found: list[GroupMember]) -> list[GroupMember]
     named = {rank for one in found for group in one.groups for rank in group.ranks}
     missing = sorted((named | set(range(collected.ranks or 0))) - seen)
     reasons = [f"pod {pod} gave no records: {why}" for pod, why in sorted(collected.silent.items())]
-    reasons += [f"pod {pod.pod} could not tell of all: left out {pod.left_out}" for pod in collected.pods if _cut(pod)]
+    cut = [pod for pod in collected.pods if "processes" in pod.left_out]
+    reasons += [f"pod {pod.pod} could not tell of all: left out {pod.left_out}" for pod in cut]
     reasons += ["it left no dump"] if collected.trigger == "watchdog" and not reasons else []
     unseen = "; ".join(reasons)
     start = len(_unique(found))
     return [GroupMember(start + at, rank, world, unseen=unseen) for at, rank in enumerate(missing)]
-
-
-def _before_its_end(process: Process) -> Process:
-    """When torch's watchdog has ended all ranks, their end says nothing."""
-    return process._replace(state="?")
-
-
-def _cut(pod: PodRecords) -> bool:
-    return "processes" in pod.left_out

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from agent.decide.diagnosis import Place
-from agent.health.why.records import Frame, Process, Thread, Waiting
+from agent.health.why.records import Frame, Process, Waiting
 from agent.health.why.stacks import frame_text, user_frame
 
 MOST_DETAILS = 6
@@ -65,31 +65,29 @@ def activity(process: Process) -> Activity:
         if found := _waits(frame, frames[at:]):
             return found
     first = process.waiting[0] if process.waiting else None
-    sleeps = first is not None and (first.state == "D" or _sleeps(first))
+    in_files = first is not None and first.syscall in ASLEEP and not first.file.startswith("socket:")
+    sleeps = in_files or "D" in (process.state, first.state if first else "")
     loads = any(_LOADER.search(frame.file) for frame in frames)
     if any(frame.is_native and _NATIVE_WAIT.match(frame.function) for frame in frames):
         return Activity("collective")
-    return Activity("elsewhere" if sleeps or loads or process.state == "D" else "unknown")
-
-
-def _sleeps(waiting: Waiting) -> bool:
-    return waiting.syscall in ASLEEP and not waiting.file.startswith("socket:")
+    return Activity("elsewhere" if sleeps or loads else "unknown")
 
 
 def main_frames(process: Process) -> Sequence[Frame]:
     """The stack of the thread that holds the GIL for good, else of the main one."""
-    thread = _telling_thread(process)
-    return thread.frames if thread else ()
+    holders = [thread for thread in process.threads if thread.holds_gil and process.holds_gil]
+    return next((thread.frames for thread in (*holders, *process.threads)), ())
 
 
 def place(process: Process, children: Sequence[Process] = ()) -> Place:
     """Where a rank is; with a child that it may wait for, such as a worker of a data loader."""
     frames = main_frames(process)
     details = tuple(frame_text(frame) for frame in frames[:MOST_DETAILS])
-    text = _code(process)
+    own = user_frame(frames)
+    text = frame_text(own) if own else ""
     call = _call(process.waiting[0]) if process.waiting else ""
     if process.state in ("T", "t"):
-        by = process.stopped_by or ("a debugger" if process.state == "t" else "a signal")
+        by = "a debugger" if process.state == "t" else "a signal"
         return Place("stopped", f"stopped by {by}" + (f" in {text}" if text else ""), details)
     stuck = next((one for one in process.waiting if one.state == "D"), None)
     if process.state == "D" or stuck:
@@ -127,19 +125,6 @@ def _point_to_point(frame: Frame) -> Activity | None:
         if (value := frame.arguments.get(name, "")).isdecimal():
             return Activity("point to point", frame.function, int(value), receives, name.startswith("group_"))
     return Activity("point to point", frame.function, None, receives) if _TORCH.search(frame.file) else None
-
-
-def _telling_thread(process: Process) -> Thread | None:
-    if process.holds_gil:
-        holder = next((thread for thread in process.threads if thread.holds_gil), None)
-        if holder:
-            return holder
-    return process.threads[0] if process.threads else None
-
-
-def _code(process: Process) -> str:
-    frame = user_frame(main_frames(process))
-    return frame_text(frame) if frame else ""
 
 
 def _through(frames: Sequence[Frame], call: str) -> str:

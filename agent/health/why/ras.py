@@ -25,8 +25,8 @@ _COMMUNICATOR = re.compile(r"\s*#(\d+-\d+) \(([0-9a-f]+)\) (.*\S)\s*")
 _DIFFERENT = re.compile(r"\s*Communicator ranks have different (\w+) operation counts\s*")
 _COUNT = r"launched (?:up to operation (?P<count>\d+)|any operations)"
 _COUNTED = re.compile(rf"\s*(?:Rank (?P<rank>\d+) has|\d+ ranks have) (?:not )?{_COUNT}(?: -- (?P<where>.*))?")
-_RANK = re.compile(r"\s*Rank (\d+)\b.* -- GPU (\S+) .*managed by process (\d+) on node (\S+)\s*")
-_PROCESS = re.compile(r"\s*Process (\d+) on node (\S+) managing GPUs? (.*\S)\s*")
+_RANK = re.compile(r"\s*Rank (\d+)\b.* -- GPU .*managed by process (\d+) on node (\S+)\s*")
+_PROCESS = re.compile(r"\s*Process (\d+) on node (\S+) managing GPUs? .*")
 _MISSING = re.compile(r"\s*The missing ranks?: (.*\S)\s*")
 
 
@@ -84,7 +84,7 @@ def _from_json(data: Mapping[str, Any]) -> Ras:
     worst = sorted(communicators, key=lambda one: one.status == "OK")[:MOST_COMMUNICATORS]
     status = ",".join(dict.fromkeys(one.status for one in worst if one.status != "OK")) or "OK"
     dead = {(rank.pid, rank.host): rank for one in worst for rank in one.missing if rank.status == "dead"}
-    return Ras(status, str(data.get("nccl_version", "")), tuple(worst), tuple(dead.values()))
+    return Ras(status, tuple(worst), tuple(dead.values()))
 
 
 def _communicator(data: Mapping[str, Any]) -> RasCommunicator:
@@ -136,7 +136,6 @@ def _rank(data: Mapping[str, Any]) -> RasRank:
         pid=_int(data.get("pid")),
         host=str(data.get("host", "")),
         status=_status(status if isinstance(status, Mapping) else {}),
-        gpu=str(data.get("cuda_dev", "")),
     )
 
 
@@ -167,17 +166,16 @@ def _from_text(text: str) -> Ras:
         elif (found := _PROCESS.fullmatch(line)) and heading:
             status: Literal["dead", "unresponsive"] = "dead" if heading == "DEAD" else "unresponsive"
             listed = dead if heading == "DEAD" else unresponsive
-            listed.append(RasRank(-1, int(found[1]), found[2], status, found[3]))
+            listed.append(RasRank(-1, int(found[1]), found[2], status))
         elif current:
             blocks[current][2].append(line)
     size = max((int(one) for one in re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +(\d+) +\d+ +[A-Z]", text)), default=0)
     communicators = tuple(_block(name, status, size, body) for name, status, body in blocks.values())
     table = re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +[\d-]+ +[\d-]+ +\S+ +([A-Z,]+) *$", text)
     status_words = [word for one in table for word in one.split(",") if word != "OK"]
-    version = re.search(r"NCCL version (\S+)", text)
     worst = ",".join(dict.fromkeys([*status_words, *(["INCOMPLETE"] if unresponsive or dead else [])])) or "OK"
     missing = (RasCommunicator("", 0, missing=tuple(unresponsive), status="INCOMPLETE"),) if unresponsive else ()
-    return Ras(worst, version[1] if version else "", (*communicators, *missing), tuple(dead))
+    return Ras(worst, (*communicators, *missing), tuple(dead))
 
 
 def _block(name: str, status: str, size: int, lines: Sequence[str]) -> RasCommunicator:
@@ -194,7 +192,7 @@ def _block(name: str, status: str, size: int, lines: Sequence[str]) -> RasCommun
         elif found := _MISSING.fullmatch(line):
             missing += [RasRank(rank, -1, "", "unresponsive") for rank in numbers(found[1])]
         if found := _RANK.fullmatch(line):
-            odd.append(RasRank(int(found[1]), int(found[3]), found[4], "running", found[2]))
+            odd.append(RasRank(int(found[1]), int(found[2]), found[3], "running"))
             if counts and not counts[-1].ranks:
                 listed.setdefault(len(counts) - 1, []).append(int(found[1]))
     named = [one._replace(ranks=one.ranks or ranges(listed.get(at, []))) for at, one in enumerate(counts)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agent.decide.words import plural
 from agent.health.why.members import GroupMember
 from agent.health.why.ras import least, numbers
-from agent.health.why.records import Ras, RasCommunicator, RasRank
+from agent.health.why.records import Ras, RasCommunicator, RasCount, RasRank
 
 
 class RasView(NamedTuple):
@@ -34,29 +34,20 @@ def view(ras: Ras, members: Sequence[GroupMember]) -> RasView:
     behind in one because it waits in another."""
     named = [rank for one in ras.communicators for rank in (*one.odd, *one.missing)] + list(ras.dead)
     known = [rank for rank in named if rank.pid > 0]
-    differing = [one for one in ras.communicators if least(one.counts)]
-    silent = _keys([rank for rank in known if rank.status in ("unresponsive", "dead")], members)
-    behind = _behind(differing[0], members) if len(differing) == 1 else frozenset[int]()
-    fewest = least(differing[0].counts) if len(differing) == 1 else None
-    return RasView(
-        behind=behind,
-        silent=silent,
-        others=(differing[0].size - len(numbers(fewest.ranks)) if fewest else 0),
-        operation=fewest.operation if fewest else "",
+    differing = [(one, fewest) for one in ras.communicators if (fewest := least(one.counts))]
+    counts = [count for one in ras.communicators for count in one.counts]
+    found = RasView(
+        silent=_keys([rank for rank in known if rank.status in ("unresponsive", "dead")], members),
         text=_text(ras, differing),
-        moves=any(_moved(one) for one in ras.communicators),
+        moves=any(one.count_before is not None and one.count > one.count_before for one in counts),
         is_ours=not known or bool(_keys(known, members)),
     )
-
-
-def _behind(communicator: RasCommunicator, members: Sequence[GroupMember]) -> frozenset[int]:
-    fewest = least(communicator.counts)
-    ranks = set(numbers(fewest.ranks)) if fewest else set()
-    return _keys([one for one in communicator.odd if one.rank in ranks], members)
-
-
-def _moved(communicator: RasCommunicator) -> bool:
-    return any(one.count_before is not None and one.count > one.count_before for one in communicator.counts)
+    if len(differing) != 1:
+        return found
+    ((communicator, fewest),) = differing
+    ranks = set(numbers(fewest.ranks))
+    behind = _keys([one for one in communicator.odd if one.rank in ranks], members)
+    return found._replace(behind=behind, others=communicator.size - len(ranks), operation=fewest.operation)
 
 
 def _keys(ranks: Iterable[RasRank], members: Sequence[GroupMember]) -> frozenset[int]:
@@ -69,15 +60,13 @@ def _keys(ranks: Iterable[RasRank], members: Sequence[GroupMember]) -> frozenset
     )
 
 
-def _text(ras: Ras, differing: Sequence[RasCommunicator]) -> str:
+def _text(ras: Ras, differing: Sequence[tuple[RasCommunicator, RasCount]]) -> str:
     """ "MISMATCH; in communicator 0x1234 rank 1 launched 55 operations, the others more" """
     lines = [ras.status]
-    for one in differing[:2]:
-        fewest = least(one.counts)
-        if fewest:
-            operations = f"{fewest.operation} operations" if fewest.operation else "operations"
-            ranks = f"{plural('rank', numbers(fewest.ranks))} {fewest.ranks}"
-            lines.append(f"in communicator {one.name} {ranks} launched {fewest.count} {operations}, the others more")
+    for one, fewest in differing[:2]:
+        operations = f"{fewest.operation} operations" if fewest.operation else "operations"
+        ranks = f"{plural('rank', numbers(fewest.ranks))} {fewest.ranks}"
+        lines.append(f"in communicator {one.name} {ranks} launched {fewest.count} {operations}, the others more")
     missing = [rank for one in ras.communicators for rank in one.missing] + list(ras.dead)
     lines += [f"no answer from process {rank.pid} on {rank.host}" for rank in missing[:2] if rank.pid > 0]
     if ras.status == "OK":

@@ -65,8 +65,11 @@ def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> t
 
 
 def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> GroupProgress:
-    status = _status(data, entries[-1])
+    # It has torch's number of the group in this process, not its name.
+    by_number = {str(key): one for key, one in _mapping(data.get("pg_status")).items()}
+    status = _mapping(by_number.get(str(entries[-1].get("pg_id"))))
     collectives = [entry for entry in entries if not entry.get("is_p2p") and _number(entry.get("collective_seq_id"))]
+    sends = [one for one in entries if one.get("is_p2p") and not one.get("retired") and one.get("state") != "completed"]
     timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
     started = _number(status.get("last_started_collective"))
     entered, over = _entered_and_completed(status, collectives)
@@ -79,7 +82,7 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
         completed=completed,
         started=started if started is not None else 0 if timed else None,
         recent=_recent([_operation(entry, "collective_seq_id", timed) for entry in collectives], completed),
-        sends=tuple(_operation(entry, "p2p_seq_id", timed) for entry in entries if _is_open_send(entry))[:MOST_RECENT],
+        sends=tuple(_operation(entry, "p2p_seq_id", timed) for entry in sends)[:MOST_RECENT],
         ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
         description=str(config.get("desc") or _group(entries[-1])[1]).replace("undefined", ""),
     )
@@ -107,13 +110,6 @@ def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Ope
     return (*chosen[: MOST_RECENT - NEWEST], *chosen[-NEWEST:])
 
 
-def _status(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`pg_status` has torch's number of the group in this process, not its name."""
-    return _mapping(
-        _mapping({str(key): one for key, one in _mapping(data.get("pg_status")).items()}).get(str(entry.get("pg_id")))
-    )
-
-
 def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:
     state = entry.get("state")
     known: Literal["", "scheduled", "started", "completed"] = ""
@@ -123,14 +119,9 @@ def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:
         number=_number(entry.get(number)) or 0,
         name=str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "")),
         size=_sizes(entry.get("input_sizes"), entry.get("input_dtypes")),
-        out_size=_sizes(entry.get("output_sizes"), entry.get("output_dtypes")),
         state=known,
         at=place_of(_list(entry.get("frames"))),
     )
-
-
-def _is_open_send(entry: Mapping[str, Any]) -> bool:
-    return bool(entry.get("is_p2p")) and not entry.get("retired") and entry.get("state") != "completed"
 
 
 def _sizes(sizes: Any, types: Any) -> str:

@@ -75,7 +75,6 @@ class Operation(NamedTuple):
     """all_reduce, broadcast, …, without the backend."""
     size: str = ""
     """What goes in, as shape and type: "[1024, 2] float32"; several tensors with a comma between them."""
-    out_size: str = ""
     state: Literal["", "scheduled", "started", "completed"] = ""
     """Only where torch's timing is on: without it a recorder says `scheduled` of everything."""
     at: str = ""
@@ -122,8 +121,6 @@ class Process(NamedTuple):
     """Which of several worlds of ranks: a launcher that the user started twice. Empty: there is one."""
     program: str = ""
     """Its command line, cut and masked."""
-    stopped_by: str = ""
-    """Who or what stopped it, where that is known: "SIGSTOP", "a debugger (pid 17)"."""
     waiting: tuple[Waiting, ...] = ()
     """The main thread first."""
     threads: tuple[Thread, ...] = ()
@@ -131,9 +128,6 @@ class Process(NamedTuple):
     holds_gil: bool | None = None
     """A thread holds the GIL and none lets it go: its Python code does not answer. None: not known."""
     groups: tuple[GroupProgress, ...] = ()
-    is_python: bool = False
-    moved: bool | None = None
-    """Its stack was another at the first look; None: it was looked at once."""
 
 
 class Source(NamedTuple):
@@ -156,7 +150,6 @@ class RasRank(NamedTuple):
     host: str
     """An address."""
     status: Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"] = "running"
-    gpu: str = ""
 
 
 class RasCount(NamedTuple):
@@ -191,8 +184,6 @@ class Ras(NamedTuple):
 
     status: str
     """The worst of the communicators' words; OK says only that the counts are equal."""
-    version: str = ""
-    """NCCL's."""
     communicators: tuple[RasCommunicator, ...] = ()
     dead: tuple[RasRank, ...] = ()
     """Processes that RAS gave up; rank is -1."""
@@ -213,8 +204,6 @@ class PodRecords(NamedTuple):
     sources: tuple[Source, ...] = ()
     left_out: str = ""
     """What did not fit into MOST_BYTES, in words; empty: nothing."""
-    seconds: float = 0.0
-    """How long the look took."""
 
 
 class Collected(NamedTuple):

@@ -48,15 +48,8 @@ def _has(member: GroupMember, name: SourceName) -> bool:
         return bool(process.threads)
     if name == "processes":
         return process.state not in ("?", "gone")
-    by_dump = any(one.state == "found" for one in _told(member, "dump"))
+    by_dump = any(one.state == "found" for one in member.told("dump"))
     return bool(process.groups) and by_dump == (name == "dump")
-
-
-def _told(member: GroupMember, name: SourceName) -> list[Source]:
-    if member.pod is None or member.process is None:
-        return []
-    pid = member.process.pid
-    return [one for one in member.pod.sources if one.name == name and (not one.pids or pid in one.pids)]
 
 
 def _unavailable(collected: Collected, members: Sequence[GroupMember], name: SourceName) -> list[SourceSaid]:
@@ -95,10 +88,8 @@ def _ras(
         return unavailable
     if not ras.is_ours:
         return [SourceSaid("ras", "unavailable", "it answered for another job on the node: its processes are not ours")]
-    state = "contradicts" if ras.behind and blamed and not ras.behind & blamed else "found"
-    text = ras.text
-    if state == "contradicts":
+    if ras.behind and blamed and not ras.behind & blamed:
         named = ", ".join(members[key].name for key in sorted(ras.behind))
-        text += f"; so {named} would be behind, which the others do not confirm"
+        text = f"{ras.text}; so {named} would be behind, which the others do not confirm"
         return [SourceSaid("ras", "contradicts", text)]
-    return [SourceSaid("ras", "found", text)]
+    return [SourceSaid("ras", "found", ras.text)]

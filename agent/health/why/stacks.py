@@ -1,4 +1,4 @@
-"""Stacks of Python processes: as py-spy prints them, with --json or without, and as the rank itself does.
+"""Stacks of Python processes: as `py-spy dump --json` prints them, and as the rank itself does.
 
 Of the arguments only those stay that say whom a rank waits for.
 """
@@ -15,18 +15,13 @@ from agent.health.why.records import MOST_FRAMES, TELLING_ARGUMENTS, Frame, Thre
 MOST_THREADS = 16
 MOST_ARGUMENT = 40
 MOST_FUNCTION = 120
-_THREAD = re.compile(r'Thread (?:0x)?(?P<tid>[0-9A-Fa-f]+)(?: \((?P<state>[^)]*)\))?(?:: "(?P<name>.*)")?')
-_FRAME = re.compile(r"    (?P<function>\S.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
-_ARGUMENT = re.compile(r"            (?P<name>\w+): (?P<value>.*)")
 _OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<frozen |^(?:torch|mpi4py|multiprocessing)/")
 _NAMELESS = re.compile(r"0x[0-9a-f]+")
 
 
 def read_py_spy(text: str) -> tuple[Thread, ...]:
-    """The threads of `py-spy dump`, the main one first; empty when there are none."""
-    if not text.lstrip().startswith("["):
-        return _in_order(_from_text(text))
+    """The threads of `py-spy dump --json`, the main one first; empty when there are none."""
     try:
         data, _ = json.JSONDecoder().raw_decode(text.lstrip())
     except ValueError:
@@ -97,47 +92,13 @@ def _frame(frame: Mapping[str, Any]) -> Frame:
     """py-spy gives a native frame line 0, and as its module the library that it is from."""
     line, module = frame.get("line"), frame.get("module")
     native = not line and bool(module)
-    local = {str(one.get("name")): str(one.get("repr")) for one in frame.get("locals") or () if one.get("arg")}
+    arguments = {str(one.get("name")): str(one.get("repr")) for one in frame.get("locals") or () if one.get("arg")}
     return Frame(
-        function=_plain(str(frame.get("name", ""))),
+        function=str(frame.get("name", "")).rpartition("<locals>.")[2][:MOST_FUNCTION],
         file=str(module if native else frame.get("filename", "")),
         line=None if native or not isinstance(line, int) else line,
-        arguments=_telling(local),
+        arguments={name: value[:MOST_ARGUMENT] for name, value in arguments.items() if name in TELLING_ARGUMENTS},
     )
-
-
-def _plain(function: str) -> str:
-    return function.rpartition("<locals>.")[2][:MOST_FUNCTION]
-
-
-def _telling(arguments: Mapping[str, str]) -> dict[str, str]:
-    return {name: value[:MOST_ARGUMENT] for name, value in arguments.items() if name in TELLING_ARGUMENTS}
-
-
-def _from_text(text: str) -> list[Thread]:
-    threads: list[Thread] = []
-    frames: list[Frame] = []
-    in_arguments = False
-    for line in text.splitlines():
-        if found := _THREAD.fullmatch(line.strip()) if line.startswith("Thread ") else None:
-            frames = []
-            threads.append(_headed(found))
-        elif found := _FRAME.fullmatch(line):
-            line_number = int(found["line"]) if found["line"] else None
-            frames.append(Frame(_plain(found["function"]), found["file"], line_number))
-        elif line.strip() in ("Arguments:", "Locals:"):
-            in_arguments = line.strip() == "Arguments:"
-        elif in_arguments and frames and (found := _ARGUMENT.fullmatch(line)):
-            known = {**frames[-1].arguments, **_telling({found["name"]: found["value"]})}
-            frames[-1] = frames[-1]._replace(arguments=known)
-        if threads:
-            threads[-1] = threads[-1]._replace(frames=_cut(frames))
-    return threads
-
-
-def _headed(found: re.Match[str]) -> Thread:
-    tid = int(found["tid"], 16) if re.search("[A-Fa-f]", found["tid"]) else int(found["tid"])
-    return Thread(found["name"] or "", (), "gil" in (found["state"] or ""), tid)
 
 
 def _cut(frames: Sequence[Frame]) -> tuple[Frame, ...]:

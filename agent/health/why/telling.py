@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from agent.decide.diagnosis import Culprit, Place
 from agent.decide.subset import ranges
@@ -47,7 +47,7 @@ def where(member: GroupMember) -> Place:
 def told(blame: Blame, members: Sequence[GroupMember]) -> str:
     """One sentence about one rank, without a full stop."""
     member = members[blame.key]
-    what = _SENTENCES[blame.fault](blame, members)
+    what = _does(blame, members)
     at = where(member)
     if blame.fault == "stopped" or not at.text:
         return f"{member.label} {what}"
@@ -70,21 +70,47 @@ def _together(group: Sequence[Blame], members: Sequence[GroupMember]) -> str:
     first, member = group[0], members[group[0].key]
     who = _ranks((blame.key for blame in group), members)
     at = where(member)
-    text = f"{who} {_SENTENCES[first.fault](first, members)}"
+    text = f"{who} {_does(first, members)}"
     text = text.replace(f"{who} is ", f"{who} are ", 1).replace(f"{who} has ", f"{who} have ", 1)
     text = text.replace(" wait for it", " wait for them").replace(" waits for it", " waits for them")
     return text + (f"; {member.label} is in {at.text}" if at.text and first.fault != "stopped" else "")
 
 
-def _behind(blame: Blame, members: Sequence[GroupMember]) -> str:
-    wait = blame.wait
+def _does(blame: Blame, members: Sequence[GroupMember]) -> str:
+    """What it does, or does not do, while others wait."""
+    wait, member = blame.wait, members[blame.key]
+    match blame.fault:
+        case "dead":
+            return f"has ended{_needed(blame)}"
+        case "stopped":
+            pid = member.process.pid if member.process else 0
+            return f"is {where(member).text} (kill -CONT {pid} lets it go on){_needed(blame)}"
+        case "waits":
+            return "does not answer NCCL's RAS"
+        case "odd":
+            return f"is elsewhere than {count_text(blame.waiting, 'other rank')}"
     if wait is None:
         return "holds the others up"
-    if wait.kind == "point to point":
+    if blame.fault == "behind" and wait.kind == "point to point":
         return _silent(blame, wait, members)
-    if wait.kind == "stack":
-        return f"has not entered {wait.operation}, {_wait_in(blame.waiting)}"
-    return f"has not entered {_operation(wait)}, {_wait_in(blame.waiting)}"
+    return _has_entered(blame, wait)
+
+
+def _has_entered(blame: Blame, wait: Wait) -> str:
+    others = f"{count_text(blame.waiting, 'rank')} {'is' if blame.waiting == 1 else 'are'}"
+    match blame.fault:
+        case "other operation":
+            what = "" if wait.number is None else f" as operation {wait.number}{_of(wait)}"
+            return f"entered {blame.instead}{what}, where {others} in {wait.operation}"
+        case "other size":
+            return f"entered {_operation(wait)} with {blame.instead}, where {others} in it with {wait.size}"
+        case "device":
+            return (
+                f"entered {_operation(wait)}, and its GPU has not begun it, as {count_text(blame.waiting, 'other')} "
+                f"{'has' if blame.waiting == 1 else 'have'}: what was started on that GPU before does not end"
+            )
+    operation = wait.operation if wait.kind == "stack" else _operation(wait)
+    return f"has not entered {operation}, which {count_text(blame.waiting, 'rank')} {_waits(blame.waiting)} in"
 
 
 def _silent(blame: Blame, wait: Wait, members: Sequence[GroupMember]) -> str:
@@ -95,16 +121,6 @@ def _silent(blame: Blame, wait: Wait, members: Sequence[GroupMember]) -> str:
     return f"{verb} {members[wait.waiter].name}, which waits in {word}: {waiters}"
 
 
-def _dead(blame: Blame, members: Sequence[GroupMember]) -> str:
-    return f"has ended{_needed(blame)}"
-
-
-def _stopped(blame: Blame, members: Sequence[GroupMember]) -> str:
-    member = members[blame.key]
-    pid = member.process.pid if member.process else 0
-    return f"is {where(member).text} (kill -CONT {pid} lets it go on){_needed(blame)}"
-
-
 def _needed(blame: Blame) -> str:
     if blame.wait is None:
         return ""
@@ -112,62 +128,14 @@ def _needed(blame: Blame) -> str:
     return f": {ranks} for it in {_operation(blame.wait)}"
 
 
-def _other(blame: Blame, members: Sequence[GroupMember]) -> str:
-    wait = blame.wait
-    assert wait is not None
-    what = "" if wait.number is None else f" as operation {wait.number}{_of(wait)}"
-    return f"entered {blame.instead}{what}, where {_others(blame)} in {wait.operation}"
-
-
-def _size(blame: Blame, members: Sequence[GroupMember]) -> str:
-    wait = blame.wait
-    assert wait is not None
-    return f"entered {_operation(wait)} with {blame.instead}, where {_others(blame)} in it with {wait.size}"
-
-
-def _others(blame: Blame) -> str:
-    return f"{count_text(blame.waiting, 'rank')} {'is' if blame.waiting == 1 else 'are'}"
-
-
-def _device(blame: Blame, members: Sequence[GroupMember]) -> str:
-    assert blame.wait is not None
-    return (
-        f"entered {_operation(blame.wait)}, and its GPU has not begun it, as {count_text(blame.waiting, 'other')} "
-        f"{'has' if blame.waiting == 1 else 'have'}: what was started on that GPU before does not end"
-    )
-
-
-def _deaf(blame: Blame, members: Sequence[GroupMember]) -> str:
-    return "does not answer NCCL's RAS"
-
-
-def _odd(blame: Blame, members: Sequence[GroupMember]) -> str:
-    return f"is elsewhere than {count_text(blame.waiting, 'other rank')}"
-
-
-_SENTENCES: Mapping[str, Callable[[Blame, Sequence[GroupMember]], str]] = {
-    "dead": _dead,
-    "stopped": _stopped,
-    "behind": _behind,
-    "other operation": _other,
-    "other size": _size,
-    "device": _device,
-    "waits": _deaf,
-    "odd": _odd,
-}
-
-
 def circle(judgement: Blames, members: Sequence[GroupMember]) -> tuple[str, tuple[str, ...]]:
     """The sentence, and a line for each operation in it."""
     waits = judgement.circle
-    places: dict[str, set[int]] = {}
-    for wait in waits:
-        places.setdefault(_operation(wait), set()).add(wait.waiter)
-    lines = [f"{_ranks(keys, members)} {_waits(len(keys))} in {text}" for text, keys in places.items()]
+    lines = tuple(_in_operations(waits, members))
     different = len({wait.group for wait in waits}) > 1
     why = "they entered the operations of several groups in different orders" if different else "each waits for another"
     count = len({wait.waiter for wait in waits})
-    return f"{count} ranks wait for each other in a circle: {why}; no single one of them is to blame", tuple(lines)
+    return f"{count} ranks wait for each other in a circle: {why}; no single one of them is to blame", lines
 
 
 def differ(judgement: Blames, members: Sequence[GroupMember]) -> str:
@@ -196,10 +164,7 @@ def full(judgement: Blames, members: Sequence[GroupMember]) -> str:
 
 def waiting(judgement: Blames, members: Sequence[GroupMember], waits: Sequence[Wait]) -> str:
     """Cannot tell for whom they wait."""
-    by_place: dict[str, set[int]] = {}
-    for wait in waits:
-        by_place.setdefault(_operation(wait), set()).add(wait.waiter)
-    known = [f"{_ranks(keys, members)} {_waits(len(keys))} in {text}" for text, keys in list(by_place.items())[:3]]
+    known = _in_operations(waits, members)[:3]
     unknown = _ranks(judgement.unknown, members) if judgement.unknown else ""
     reasons = dict.fromkeys(members[key].unseen for key in sorted(judgement.unknown) if members[key].unseen)
     text = f"cannot tell who holds the others up: {listed(known)}"
@@ -210,6 +175,14 @@ def waiting(judgement: Blames, members: Sequence[GroupMember], waits: Sequence[W
     return text + (f" ({'; '.join(reasons)})" if reasons else "")
 
 
+def _in_operations(waits: Sequence[Wait], members: Sequence[GroupMember]) -> list[str]:
+    """Who waits in each."""
+    by_operation: dict[str, set[int]] = {}
+    for wait in waits:
+        by_operation.setdefault(_operation(wait), set()).add(wait.waiter)
+    return [f"{_ranks(keys, members)} {_waits(len(keys))} in {text}" for text, keys in by_operation.items()]
+
+
 def _operation(wait: Wait) -> str:
     number = f" #{wait.number}" if wait.number is not None else ""
     return f"{wait.operation.partition(' ')[0]}{number}{_of(wait)}"
@@ -217,10 +190,6 @@ def _operation(wait: Wait) -> str:
 
 def _of(wait: Wait) -> str:
     return f" of group {wait.group.text}" if wait.group.text else ""
-
-
-def _wait_in(count: int) -> str:
-    return f"which {count_text(count, 'rank')} {_waits(count)} in"
 
 
 def _waits(count: int) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
-from agent.health.why.members import GroupMember, by_rank
+from agent.health.why.members import GroupMember
 from agent.health.why.places import Activity, activity
 from agent.health.why.recorder import NO_ENTRIES
 from agent.health.why.records import GroupProgress, Operation
 
 DEFAULT_GROUP = "0"
+IN_OPERATIONS = ("collective", "point to point")
 UNKNOWN = "operation"
 """Name of an operation of which only the number is known."""
 SAME_SIZES = frozenset(
@@ -56,33 +57,16 @@ class Wait(NamedTuple):
     """Its device has begun it; None: torch's timing is off."""
 
 
-class Entries:
-    """How far the ranks of one group came in it. Those that wait for the same number get the same set."""
-
-    def __init__(self, never: frozenset[int], doubtful: frozenset[int], counts: Sequence[tuple[int, int]]) -> None:
-        """`counts`: pairs of a number of entries and a rank, in order."""
-        self.doubtful = doubtful
-        self._never = never
-        self._numbers = [number for number, _ in counts]
-        self._keys = [key for _, key in counts]
-        self._missing: dict[int, frozenset[int]] = {}
-
-    def missing(self, number: int) -> frozenset[int]:
-        """Ranks that have not entered the operation of that number, or never will."""
-        if number not in self._missing:
-            self._missing[number] = self._never.union(self._keys[: bisect_left(self._numbers, number)])
-        return self._missing[number]
-
-
 class WaitGraph:
     """All members and what each of them waits for."""
 
     def __init__(self, members: Sequence[GroupMember]) -> None:
         self.members = members
-        self._by_rank = by_rank(tuple(members))
-        self.activities: Mapping[int, Activity] = {
-            one.key: activity(one.process) for one in members if one.process is not None
-        }
+        ordered = sorted(members, key=lambda one: not one.is_dead)  # the process that lives, not one that is gone
+        self._by_rank = {(one.world, one.rank): one for one in ordered if one.rank is not None}
+        self.activities: Sequence[Activity] = [
+            activity(one.process) if one.process else Activity("unknown") for one in members
+        ]
 
     @cached_property
     def waits(self) -> tuple[Wait, ...]:
@@ -95,8 +79,7 @@ class WaitGraph:
     def _may_wait(self, key: int) -> bool:
         """Not one that is stopped or dead, and not one that is certainly at something else."""
         member = self.members[key]
-        at = self.activities.get(key)
-        return not (member.is_dead or member.is_stopped or (at is not None and at.kind == "elsewhere"))
+        return not (member.is_dead or member.is_stopped or self.activities[key].kind == "elsewhere")
 
     @cached_property
     def groups(self) -> Mapping[GroupName, Mapping[int, GroupProgress]]:
@@ -113,19 +96,17 @@ class WaitGraph:
         entered = self.groups.get(group, {})
         named = {rank for one in entered.values() for rank in one.ranks}
         if named:
-            return frozenset(entered) | {self._by_rank[key].key for key in self._keys(group, named)}, True
+            known = (self._by_rank.get((group.world, rank)) for rank in named)
+            return frozenset(entered) | {one.key for one in known if one}, True
         if group.name == DEFAULT_GROUP:
             return frozenset(one.key for one in self.members if one.world == group.world), True
         return frozenset(entered), False
-
-    def _keys(self, group: GroupName, ranks: Iterable[int]) -> list[tuple[str, int]]:
-        return [(group.world, rank) for rank in ranks if (group.world, rank) in self._by_rank]
 
     def _collectives(self) -> Iterator[Wait]:
         for group, entered in self.groups.items():
             everybody, is_whole = self.ranks_of(group)
             lowest = min(one.entered for one in entered.values())
-            entries = self._entries(everybody, entered)
+            missing, doubtful = self._outstanding(everybody, entered)
             for key, progress in entered.items():
                 number = _open_number(progress, lowest)
                 if number is None or (progress.entered_before is not None and progress.entered_before < number):
@@ -137,14 +118,18 @@ class WaitGraph:
                     operation.name,
                     number,
                     group,
-                    entries.missing(number),
-                    entries.doubtful,
+                    missing(number),
+                    doubtful,
                     is_open=not is_whole,
                     size=operation.size,
                     started=None if progress.started is None else progress.started >= number,
                 )
 
-    def _entries(self, everybody: Iterable[int], entered: Mapping[int, GroupProgress]) -> Entries:
+    def _outstanding(
+        self, everybody: Iterable[int], entered: Mapping[int, GroupProgress]
+    ) -> tuple[Callable[[int], frozenset[int]], frozenset[int]]:
+        """What gives the ranks that have not entered the operation of a number, or never will, one set for each number;
+        and those of which nobody knows."""
         never, doubtful, counts = set(), set(), []
         for key in everybody:
             member = self.members[key]
@@ -156,23 +141,24 @@ class WaitGraph:
                 never.add(key)
             elif self._is_outside(key):
                 doubtful.add(key)
-        return Entries(frozenset(never), frozenset(doubtful), sorted(counts))
+        counts.sort()
+        numbers, keys = [number for number, _ in counts], [key for _, key in counts]
+        missing = cache(lambda number: frozenset(never).union(keys[: bisect_left(numbers, number)]))
+        return missing, frozenset(doubtful)
 
     def _has_recorder(self, member: GroupMember) -> bool:
         """Its recorder answered, if only that there is nothing in it."""
         if member.groups or member.process is None or member.pod is None:
             return bool(member.groups)
-        told = [one for one in member.pod.sources if one.name == "recorder" and one.state == "unavailable"]
-        mine = [one for one in told if not one.pids or member.process.pid in one.pids]
-        return all(one.why == NO_ENTRIES for one in mine)
+        return all(one.why == NO_ENTRIES for one in member.told("recorder") if one.state == "unavailable")
 
     def is_free(self, key: int) -> bool:
         """It certainly waits for no other rank: what it does is seen, and that is no wait."""
         member = self.members[key]
-        at = self.activities.get(key)
+        at = self.activities[key]
         if member.is_dead or member.is_stopped or (member.process is not None and member.process.holds_gil):
             return True
-        if at is None or at.kind in ("collective", "point to point"):
+        if at.kind in IN_OPERATIONS:
             return False
         if at.kind == "elsewhere":
             return True
@@ -186,28 +172,25 @@ class WaitGraph:
 
     def _is_outside(self, key: int) -> bool:
         """Its stack does not say that it is in a collective operation, too."""
-        return key not in self.activities or self.activities[key].kind not in ("collective", "point to point")
+        return self.activities[key].kind not in IN_OPERATIONS
 
     def _points(self) -> Iterator[Wait]:
         for member in self.members:
-            at = self.activities.get(member.key)
-            if at is not None and at.kind == "point to point" and at.peer is not None:
+            at = self.activities[member.key]
+            if at.kind == "point to point" and at.peer is not None:
                 group = GroupName(member.world, DEFAULT_GROUP, "")
                 peer = self._by_rank.get((member.world, at.peer))
-                if peer is not None and not (at.in_group and self._in_subgroup(member)):
+                # A rank of a group is the rank among all only in the group of all.
+                in_subgroup = at.in_group and any(group.group != DEFAULT_GROUP for group in member.groups)
+                if peer is not None and not in_subgroup:
                     yield Wait(member.key, "point to point", at.operation, None, group, self._unanswered(member, peer))
             for progress in member.groups:
                 yield from self._sends(member, progress)
 
-    def _in_subgroup(self, member: GroupMember) -> bool:
-        """A rank of a group is the rank among all only in the group of all."""
-        return any(group.group != DEFAULT_GROUP for group in member.groups)
-
     def _unanswered(self, member: GroupMember, peer: GroupMember) -> frozenset[int]:
         """The peer, unless it sends to the waiter, or receives from it, at this moment."""
-        at = self.activities.get(peer.key)
-        mine = self.activities[member.key]
-        meets = at is not None and at.peer == member.rank and at.receives != mine.receives
+        at, mine = self.activities[peer.key], self.activities[member.key]
+        meets = at.peer is not None and at.peer == member.rank and at.receives != mine.receives
         return frozenset() if meets else frozenset({peer.key})
 
     def _sends(self, member: GroupMember, progress: GroupProgress) -> Iterator[Wait]:
@@ -239,8 +222,8 @@ class WaitGraph:
         none."""
         outside_of: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
         for member in self.members:
-            at = self.activities.get(member.key)
-            if member.key in numbered or at is None or at.kind not in ("collective", "point to point"):
+            at = self.activities[member.key]
+            if member.key in numbered or at.kind not in IN_OPERATIONS:
                 continue
             if all(group.completed is not None for group in member.groups) and member.groups:
                 continue  # its numbers say that it waits for nobody
@@ -266,8 +249,7 @@ class WaitGraph:
 
     def _is_certain(self, key: int) -> bool:
         """A rank that has ended may have been done."""
-        at = self.activities.get(key)
-        return self.members[key].is_stopped or (at is not None and at.kind == "elsewhere")
+        return self.members[key].is_stopped or self.activities[key].kind == "elsewhere"
 
 
 def _open_number(progress: GroupProgress, lowest: int) -> int | None:

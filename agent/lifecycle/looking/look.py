@@ -46,7 +46,6 @@ def look(question: Question) -> LookAnswer:
     jobs = list(_jobs(question, processes, role, noted, answers, times))
     in_time(jobs, MOST_AT_ONCE, times.until(ALL_SHARE))
     records = _records(question, processes, role, noted, answers)
-    records = records._replace(seconds=round(time.monotonic() - times.began, 3))
     title = f"processes of {question.run}" if processes else f"{question.run} has no processes"
     text, summary = render(title, [_described(one, answers) for one in processes], notes)
     return LookAnswer(records, text, summary)
@@ -145,7 +144,6 @@ def _process(process: ProcessSeen, role: Role, answers: Answers) -> Process:
         threads=answers.threads.get(pid, ()),
         holds_gil=answers.gil.get(pid),
         groups=answers.groups.get(pid, ()),
-        is_python=process.is_python,
     )
 
 

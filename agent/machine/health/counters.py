@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from agent.machine.asking import ask
 from agent.machine.files import read, read_value
-from agent.machine.health.pod_readings import SMI_DIRECTORY, kernel_log
+from agent.machine.health.pod_readings import ask_nvidia_smi, kernel_log
 from agent.machine.inventory import InventoryPart, gathered
+from agent.machine.nics import names_in
 from agent.machine.resources import gpu_count
 
 
@@ -32,35 +31,25 @@ def nic_counters(root: str = "/") -> dict[str, dict[str, int]]:
     """Device → counter → number: of each port `mlx5_0/1`, and of each network device of hardware."""
     found = {}
     infiniband, net = os.path.join(root, "sys/class/infiniband"), os.path.join(root, "sys/class/net")
-    for name in _names(infiniband):
-        for port in _names(f"{infiniband}/{name}/ports"):
+    for name in names_in(infiniband):
+        for port in names_in(f"{infiniband}/{name}/ports"):
             place = f"{infiniband}/{name}/ports/{port}"
             found[f"{name}/{port}"] = {**_numbers(f"{place}/counters"), **_numbers(f"{place}/hw_counters")}
-    for name in _names(net):
+    for name in names_in(net):
         changes = read_value(f"{net}/{name}/carrier_changes")
         if changes.isdecimal() and os.path.exists(f"{net}/{name}/device"):
             found[name] = {"carrier_changes": int(changes)}
     return found
 
 
-def _names(path: str) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:
-        return []
-
-
 def _numbers(directory: str) -> dict[str, int]:
-    texts = {name: read_value(f"{directory}/{name}") for name in _names(directory)}
+    texts = {name: read_value(f"{directory}/{name}") for name in names_in(directory)}
     return {name: int(text) for name, text in texts.items() if text.isdecimal()}
 
 
 def _smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> str:
     """What nvidia-smi says. Raises OSError."""
-    program = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), SMI_DIRECTORY)))
-    if program is None:
-        raise FileNotFoundError(f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
-    answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
+    answer = ask_nvidia_smi(environ, seconds, *arguments)
     if answer.problem:
         # It says on stdout which GPU is lost.
         raise OSError("; ".join(filter(None, (answer.problem, answer.output.strip()[:300]))))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 
 from agent.machine.health.torch_server import NoAnswer
 
 DEFAULT_ADDRESS = "localhost:28028"
-PIECE = 1 << 16
 MOST_ANSWER = 16 << 20
 
 
@@ -22,31 +20,17 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def ask_ras(address: str, seconds: float) -> str:
-    """The answer to STATUS, as JSON where this NCCL has it, else as text. Raises NoAnswer."""
-    deadline = time.monotonic() + seconds
+    """The answer to STATUS, as JSON where this NCCL has it, else as text; `seconds` may pass without a byte of it. NCCL
+    closes the connection after it. Raises NoAnswer."""
+    asked = b"CLIENT PROTOCOL 2\nTIMEOUT %d\nSET FORMAT json\nVERBOSE STATUS\n" % max(1, int(seconds) - 1)
     try:
-        with socket.create_connection(parse_address(address), timeout=seconds) as peer:
-            peer.sendall(b"CLIENT PROTOCOL 2\nTIMEOUT %d\nSET FORMAT json\nVERBOSE STATUS\n" % max(1, int(seconds) - 1))
-            return _all(peer, deadline)
+        with socket.create_connection(parse_address(address), timeout=seconds) as peer, peer.makefile("rb") as answer:
+            peer.sendall(asked)
+            data = answer.read(MOST_ANSWER + 1)
     except TimeoutError:
         raise NoAnswer(f"no answer within {seconds:g} s") from None
-    except NoAnswer:
-        raise
     except (OSError, ValueError) as error:
         raise NoAnswer(getattr(error, "strerror", None) or str(error)) from None
-
-
-def _all(peer: socket.socket, deadline: float) -> str:
-    """Until NCCL closes the connection, which it does after a status."""
-    data = bytearray()
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        peer.settimeout(left)
-        piece = peer.recv(PIECE)
-        if not piece:
-            return data.decode(errors="replace")
-        data += piece
-        if len(data) > MOST_ANSWER:
-            raise NoAnswer(f"more than {MOST_ANSWER} bytes")
+    if len(data) > MOST_ANSWER:
+        raise NoAnswer(f"more than {MOST_ANSWER} bytes")
+    return data.decode(errors="replace")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.local.dns_server import write_hosts
+from agent.machine import files
 from tests.kubernetes.kubelet.api import Api
 from tests.kubernetes.kubelet.fields import Object
 
@@ -75,5 +75,5 @@ class Names:
         ]
         text = "\n".join([*self._fixed, *records(self._slices.values(), headless)]) + "\n"
         if self._hosts.read_text() != text:
-            write_hosts(str(self._hosts), text)
+            files.write(str(self._hosts), text)
             self._server.send_signal(signal.SIGHUP)
