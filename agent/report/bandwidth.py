@@ -16,9 +16,11 @@ def sweep_views(sweeps: Sequence[Sweep]) -> tuple[View, ...]:
     views = []
     for count, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1):
         over = f"of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
+        baseline = [Line("baseline", sorted(sweep.baseline.busbw.items()), -1)] if sweep.baseline else []
+        speeds = [*baseline, *_curves(sweep, lambda one: one.busbw)]  # the baseline behind
         pictures = (
-            Picture(_speeds(sweep), f"sweep-{count}", f"Bus bandwidth {over}"),
-            Picture(_times(sweep), f"sweep-{count}-time", f"Time per operation {over}", LATENCY),
+            Picture(speeds, f"sweep-{count}", f"Bus bandwidth {over}"),
+            Picture(_curves(sweep, lambda one: one.time), f"sweep-{count}-time", f"Time per operation {over}", LATENCY),
         )
         views.append(View(name, (_about(sweep),), pictures, _rows(name, sweep)))
     return tuple(views)
@@ -107,18 +109,8 @@ def _about(sweep: Sweep) -> str:
     return " · ".join(filter(None, [ranks, sweep.backend, kind, *iterations, baseline]))
 
 
-def _speeds(sweep: Sweep) -> tuple[Line, ...]:
-    """Its curves of bandwidth: the baseline behind, then each placement that was measured."""
-    baseline = Line("baseline", sorted(sweep.baseline.busbw.items()) if sweep.baseline else [], -1)
-    return tuple(curve for curve in (baseline, *_curves(sweep, lambda one: one.busbw)) if curve.points)
-
-
-def _times(sweep: Sweep) -> tuple[Line, ...]:
-    return tuple(curve for curve in _curves(sweep, lambda one: one.time) if curve.points)
-
-
 def _curves(sweep: Sweep, value: Callable[[Measured], float]) -> list[Line]:
-    """A curve for each placement. Points whose results were wrong are marked, however fast they came."""
+    """A curve for each placement that was measured. Points with wrong results are marked, however fast they came."""
     placements = (
         ("out-of-place", [(row.size, row.out_of_place) for row in sweep.rows]),
         ("in-place", [(row.size, row.in_place) for row in sweep.rows]),
@@ -131,6 +123,7 @@ def _curves(sweep: Sweep, value: Callable[[Measured], float]) -> list[Line]:
             frozenset(size for size, one in cells if one and one.wrong),
         )
         for style, (label, cells) in enumerate(placements)
+        if any(one for _, one in cells)
     ]
 
 

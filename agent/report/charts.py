@@ -16,7 +16,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agent.report.palette import SERIES
-from agent.report.ticks import Ticks, duration_ticks, moment_ticks, size_ticks
+from agent.report.ticks import duration_ticks, moment_ticks, size_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,12 +153,12 @@ def _across(axes: Axes, low: float, high: float, scale: Scale) -> None:
         room = max(0.5, (last - first) * 0.03)
         axes.set_xscale("log", base=2)
         axes.set_xlim(2 ** (first - room), 2 ** (last + room))
-        axes.set_xticks(*_split(size_ticks(first, last)))
+        axes.set_xticks(*zip(*size_ticks(first, last), strict=True))
         return
     room = max(0.5, (high - low) * 0.03)
     axes.set_xlim(low - room, high + room)
     if scale.kind == "moments":
-        axes.set_xticks(*_split(moment_ticks(low, high)))
+        axes.set_xticks(*zip(*moment_ticks(low, high), strict=True))
     else:
         axes.locator_params(axis="x", nbins=6, integer=True)
         if high >= MANY_STEPS:
@@ -176,11 +176,7 @@ def _upward(axes: Axes, low: float, high: float, scale: Scale) -> None:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     axes.set_yscale("log")
     axes.set_ylim(10.0**first, 10.0 ** max(last, first + 1))
-    axes.set_yticks(*_split(duration_ticks(first, max(last, first + 1))))
-
-
-def _split(ticks: Ticks) -> tuple[list[float], list[str]]:
-    return [at for at, _ in ticks], [words for _, words in ticks]
+    axes.set_yticks(*zip(*duration_ticks(first, max(last, first + 1)), strict=True))
 
 
 def _look(line: Line) -> dict[str, Any]:

@@ -6,16 +6,17 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from agent.decide.result import Result
 from agent.report.compared_series import compared_series
 from agent.report.compared_sweeps import compared_sweeps, curves_of, ratios, sizes_of
 from agent.report.compared_tables import compared_tables
 from agent.report.compared_trainings import compared_trainings
-from agent.report.grid import Cell, Grid, GridColumn, View, grid
+from agent.report.grid import Cell, Grid, GridColumn, grid
 from agent.report.key_figures import key_figures, profiler_of
-from agent.report.model import HEADINGS, Heading, Pairs, facts
+from agent.report.model import HEADINGS, facts
 from agent.report.nodes import nodes_grid
 from agent.report.number_words import duration_text
 
@@ -26,43 +27,23 @@ MOST_NODES = 8
 SHOWN_FACTS = ("name", "note", "workload", "job", "pods × slots", "began", "took")
 
 
-class ComparedRun(NamedTuple):
-    """One of the runs. `label` is what the tables call it: A, B, …"""
-
-    label: str
-    result: Result
-    heading: Heading
-    facts: Pairs
-
-
-class ComparisonPage(NamedTuple):
-    """All that the page of a comparison shows."""
-
-    title: str
-    runs: tuple[ComparedRun, ...]
-    settings: Grid | None
-    """None: nothing was set differently."""
-    given: Grid | None
-    """What a4-agent itself gave the programs differently, as it does in every run."""
-    sweeps: tuple[View, ...]
-    trainings: tuple[View, ...]
-    series: tuple[View, ...]
-    tables: tuple[Grid, ...]
-
-
-def comparison_page(results: Sequence[Result]) -> ComparisonPage:
-    """The page for these results, the first of which is what the others are measured by."""
+def comparison_page(results: Sequence[Result]) -> SimpleNamespace:
+    """All that the page shows of these results, the first of which is what the others are measured by. `label` is what
+    the tables call a run: A, B, …"""
     labels = ascii_uppercase[: len(results)]
     runs = [
-        ComparedRun(
-            label, result, HEADINGS[result.verdict.status], [pair for pair in facts(result) if pair[0] in SHOWN_FACTS]
+        SimpleNamespace(
+            label=label,
+            result=result,
+            heading=HEADINGS[result.verdict.status],
+            facts=[pair for pair in facts(result) if pair[0] in SHOWN_FACTS],
         )
         for label, result in zip(labels, results, strict=True)
     ]
     nodes = nodes_grid(labels, results, [key_figures(one) for one in results])
-    return ComparisonPage(
+    return SimpleNamespace(
         title=title_of(results),
-        runs=tuple(runs),
+        runs=runs,
         settings=_settings_grid("What was set differently", labels, differing([settings(one) for one in results])),
         given=_settings_grid("What a4-agent set differently", labels, differing([given(one) for one in results])),
         sweeps=tuple(compared_sweeps(labels, results)),

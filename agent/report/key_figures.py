@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from agent.decide.result import Result, Sweep, Table, Training
+from agent.decide.result import Result, Sweep, Table
 from agent.report.model import numbers_of
 from agent.report.number_words import count_text, number_text, size_text, speed_text
 from agent.report.training_speed import gpu_models, speed
@@ -68,7 +68,10 @@ def key_figures(result: Result) -> list[KeyFigure]:
     """The most telling first; empty when nothing was measured."""
     failed = result.verdict.status != "passed"
     pods, profiler = _pods(result), profiler_of(result)
-    found = [*_of_sweeps(result), *_of_trainings(result), *_of_tables(result)]
+    of_tables = [
+        found for table in result.tables if table.name in TABLES for found in TABLES[table.name](result, table)
+    ]
+    found = [*_of_sweeps(result), *_of_trainings(result), *of_tables]
     return [
         KeyFigure(
             Subject(result.workload, one.name, one.unit, pods, _joined([one.details, profiler]), one.lower),
@@ -116,21 +119,13 @@ def _sweep_details(sweep: Sweep, result: Result) -> str:
 def _of_trainings(result: Result) -> Iterator[_Found]:
     for one in result.trainings:
         measured = speed(result, one)
-        details = _training_details(one)
+        batch = f"{one.batch} × {one.sequence} tokens" if one.batch and one.sequence else ""
+        details = _joined([one.model.rpartition("/")[2], batch])
         step = measured.steps.middle if measured.steps else None
         wrong = bool(one.nans)
         yield _Found(f"{one.stage}, step time", "s", step, details, lower=True, wrong=wrong)
         yield _Found(f"{one.stage}, speed", "TFLOP/s per GPU", measured.tflops, details, wrong=wrong)
         yield _Found(f"{one.stage}, throughput", "tokens/s", measured.tokens, details, wrong=wrong)
-
-
-def _training_details(one: Training) -> str:
-    batch = f"{one.batch} × {one.sequence} tokens" if one.batch and one.sequence else ""
-    return _joined([one.model.rpartition("/")[2], batch])
-
-
-def _of_tables(result: Result) -> Iterable[_Found]:
-    return [found for table in result.tables if table.name in TABLES for found in TABLES[table.name](result, table)]
 
 
 def _of_ddp(result: Result, table: Table) -> Iterator[_Found]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from statistics import median
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from agent.decide.diagnosis import Diagnosis
@@ -12,8 +13,8 @@ from agent.decide.result import Column, Result, Table, Verdict
 from agent.decide.run_names import titled
 from agent.launch import Started
 from agent.report.bandwidth import overview, sweep_views
-from agent.report.grid import Cell, Grid, GridColumn, View, grid
-from agent.report.heat import HeatMap, heat_maps
+from agent.report.grid import Cell, Grid, GridColumn, grid
+from agent.report.heat import heat_maps
 from agent.report.number_words import (
     NONE,
     count_text,
@@ -25,7 +26,7 @@ from agent.report.number_words import (
 )
 from agent.report.places import differences_grid, health_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.series import series_view
-from agent.report.startup import Startup, startup
+from agent.report.startup import startup
 from agent.report.training import overview as trained
 from agent.report.training import training_views
 
@@ -53,42 +54,10 @@ HEADINGS = {
 """By the verdict's status."""
 
 
-class RunPage(NamedTuple):
+def run_page(result: Result) -> SimpleNamespace:
     """All that the page of one run shows. What is empty, or None, is left out."""
-
-    title: str
-    heading: Heading
-    result: Result
-    facts: Pairs
-    reasons: list[str]
-    gate: tuple[str, str, str] | None
-    """(tone, status, reason)"""
-    diagnosis: Grid | None
-    """What each source gave when it stood still."""
-    health: Grid | None
-    """What is bad on pods, or could not be seen."""
-    sweeps: tuple[View, ...]
-    overview: Grid | None
-    trainings: tuple[View, ...]
-    trained: Grid | None
-    heat: tuple[HeatMap, ...]
-    series: View | None
-    tables: tuple[Grid, ...]
-    order: Grid
-    order_words: list[str]
-    startup: Startup | None
-    pods: Grid
-    shared: Pairs
-    differences: Grid | None
-    command: str
-    added: Pairs
-    environment: Pairs
-
-
-def run_page(result: Result) -> RunPage:
-    """The page for one result."""
     launch = result.launch
-    return RunPage(
+    return SimpleNamespace(
         title=title(result),
         heading=HEADINGS[result.verdict.status],
         result=result,
@@ -129,7 +98,7 @@ def _said(verdict: Verdict) -> str:
 
 
 def _gate(result: Result) -> tuple[str, str, str] | None:
-    """The gate for the page, without its reason where the verdict gives it already."""
+    """(tone, status, reason) of the gate, without a reason that the verdict gives already."""
     if result.gate is None:
         return None
     status, reason = result.gate.status, result.gate.reason

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from agent.report.bandwidth import names
 from agent.report.charts import LATENCY, Line, Picture, Scale, chart, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
-from agent.report.model import RunPage, run_page, table_grid
+from agent.report.model import run_page, table_grid
 from agent.report.places import order_words
 from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
@@ -31,7 +32,7 @@ from tests.report.examples import (
 )
 
 
-def page(data: Json) -> RunPage:
+def page(data: Json) -> SimpleNamespace:
     return run_page(read_result(data))
 
 

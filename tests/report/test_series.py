@@ -13,7 +13,7 @@ from tests.report.test_model import texts
 
 
 def found() -> View:
-    view = run_page(read_result(logged())).series
+    view: View | None = run_page(read_result(logged())).series
     assert view
     return view
 
