@@ -33,7 +33,6 @@ SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.
 DEFAULTS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores two of them, and a launcher may ignore Ctrl-C."""
 MOST_BYTES = 1 << 20
-ANSWER_SECONDS = 5.0
 
 
 def main() -> None:
@@ -106,7 +105,7 @@ def start_for_somebody(
 
 def start_on_terminal(person: socket.socket, argv: list[str], environ: dict[bytes, bytes]) -> int:
     """The process id. Raises OSError, ValueError, KeyError and TypeError."""
-    person.settimeout(ANSWER_SECONDS)
+    person.settimeout(5.0)
     data, streams, _, _ = socket.recv_fds(person, MOST_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
     try:
         wish = json.loads(data)

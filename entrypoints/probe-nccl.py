@@ -20,8 +20,6 @@ import time
 
 SINCE = (2, 31)
 RANKS = 2
-LINGER_SECONDS = 2.0
-"""NCCL's RAS thread prints when the communicator is there, and needs some 10 ms for it."""
 DIAGNOSE = {"NCCL_RUN_DIAGNOSTICS": "1", "NCCL_RUN_RAS_DIAGNOSTICS": "1", "NCCL_RAS_ENABLE": "1"}
 PLUGINS = ("NET", "TUNER", "PROFILER")
 ALONE = {
@@ -82,7 +80,7 @@ def rank(number: int, file: str) -> None:
     torch.cuda.synchronize()
     if bool((ones != RANKS).any()):
         sys.exit("the sum is wrong")
-    time.sleep(LINGER_SECONDS)
+    time.sleep(2.0)  # NCCL's RAS thread prints when the communicator is there, and needs some 10 ms for it
     ctypes.CDLL(None).fflush(None)  # NCCL prints by C's stdout
     os._exit(0)  # destroying the communicator takes longer, and nobody needs it
 

@@ -4,6 +4,7 @@ parser that reads by these rows what is given."""
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
@@ -49,12 +50,13 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", self._hint)
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
     """A type of options: whole numbers of at most nine digits."""
+    wanted = f"from {least} on" if most == math.inf else f"from {least} to {most}"
 
     def number(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {wanted}")
         return int(text)
 
     return number

@@ -28,23 +28,16 @@ class Step(NamedTuple):
 def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
     """One process for all of them, all in the environment of the first but for what the agent gives each."""
     base = dict(steps[0].launch.env)
-    told = [
-        {
-            "names": list(step.names),
-            "argv": list(step.launch.argv),
-            # What differs, and what A4_RECORD of all would hide.
-            "env": {n: v for n, v in step.launch.env.items() if base.get(n) != v or n == "A4_RECORD"},
-            "ends": step.ends,
-            "record": step.record,
-            "result": step.result,
-            "ranks": step.ranks,
-        }
-        for step in steps
-    ]
-    env = {**base, "A4_RECORD": context.record}
+    told = []
+    for step in steps:
+        named = step._asdict()
+        launch = named.pop("launch")
+        # What differs, and what A4_RECORD of all would hide.
+        env = {n: v for n, v in launch.env.items() if base.get(n) != v or n == "A4_RECORD"}
+        told.append({**named, "argv": launch.argv, "env": env})
     return Launch(
         [context.python, "-ES", shipped("entrypoints", "steps.py"), packed(told)],
-        env,
+        {**base, "A4_RECORD": context.record},
         "/",
         added=[*steps[0].launch.added, "A4_RECORD"],
         notes=list(dict.fromkeys(note for step in steps for note in step.launch.notes)),

@@ -17,14 +17,9 @@ from agent.lifecycle.looking.question import Question
 
 def main(word: str) -> None:
     seen = look(wire.from_json(Question, json.loads(word)))
-    _write(json.dumps(wire.to_json(seen), separators=(",", ":")).encode() + b"\n")
+    print(json.dumps(wire.to_json(seen), separators=(",", ":")), flush=True)
     os.close(1)
     os._exit(0)
-
-
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
 
 
 if __name__ == "__main__":

@@ -47,11 +47,6 @@ class Leaving:
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 
-    def _correct_record(self, code: int) -> None:
-        """A cluster that was told to end in its sleep has recorded another code than this pod ends with."""
-        if self._recorded and self._recorded[0].code == Exit.OK != code:
-            self.record_end(*self._recorded, code)
-
     def report_end(self, end: JobEnd, *, brief: bool = False) -> None:
         """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has."""
         if brief and end.origin == "workload":
@@ -89,7 +84,8 @@ class Leaving:
         if self._store is not None:
             return
         pod = self._pod
-        self._correct_record(code)
+        if self._recorded and self._recorded[0].code == Exit.OK != code:  # told to end in its sleep
+            self.record_end(*self._recorded, code)
         pod.state.phase("ended", code=code)
         self._preparing.stop_sshd()
         pod.run_logs.begin_without_run()

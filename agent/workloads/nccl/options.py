@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.fabrics import FABRICS
-from agent.workloads.option import Option, OptionParser
+from agent.workloads.option import Option, OptionParser, at_least
 
 TESTS = (
     "all_reduce",
@@ -33,17 +33,6 @@ def tests(text: str) -> tuple[str, ...]:
     return names
 
 
-def whole(most: int) -> Callable[[str], int]:
-    """A type of options: whole numbers from 1 on."""
-
-    def number(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
-            raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
-        return int(text)
-
-    return number
-
-
 def amount(text: str) -> float:
     """A type of options: numbers."""
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
@@ -65,7 +54,7 @@ OPTIONS = (
         "N",
         "runs of each test: the median is judged, spread and worst run are shown",
         "1",
-        type=whole(100),
+        type=at_least(1, 100),
     ),
     Option(("--min-percent",), "P", "percentage of the baseline that is enough, else 65", "90", type=amount),
     Option(("--min-busbw",), "G", "GB/s that the best size of every test must reach, else 65", type=amount),
@@ -106,7 +95,7 @@ LONG = {
     "per_iter_skip": "K",
 }
 """Options of nccl-tests 2.19: long → short. All of them take a value."""
-WIDTH = whole(1024)
+WIDTH = at_least(1, 1024)
 """Threads of a process, and GPUs of a thread."""
 PASSED = [
     Option((f"-{short}", f"--{name}"), "", "", type=WIDTH if short in "tg" else None) for name, short in LONG.items()

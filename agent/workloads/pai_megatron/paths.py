@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple
 
 from agent.workloads.pai_megatron.models import Family, Size
 
@@ -17,60 +16,24 @@ FILES = (
 """Below A4_DATASET_URL."""
 
 
-class Paths(NamedTuple):
+class Paths:
     """Those of one model in one workspace."""
 
-    workspace: str
-    family: Family
-    size: Size
-
-    @property
-    def checkout(self) -> str:
-        return f"{self.workspace}/Pai-Megatron-Patch"
-
-    @property
-    def older_checkouts(self) -> tuple[str, ...]:
-        return (f"{self.checkout}-GCP",)
-
-    @property
-    def examples(self) -> str:
-        return f"{self.checkout}/examples/{self.family.scripts}"
-
-    @property
-    def convertor(self) -> str:
-        return f"{self.checkout}/toolkits/distributed_checkpoints_convertor"
-
-    @property
-    def preprocessing(self) -> str:
-        return f"{self.checkout}/toolkits/sft_data_preprocessing"
-
-    @property
-    def hugging_face(self) -> str:
-        return f"{self.workspace}/{self.family.models}/{self._model}"
-
-    @property
-    def converted(self) -> str:
-        return f"{self.workspace}/{self.family.converted}/{self._model}-to-mcore"
-
-    @property
-    def older_converted(self) -> tuple[str, ...]:
-        return (f"{self.converted}-bf16",)
-
-    @property
-    def datasets(self) -> str:
-        return f"{self.workspace}/{self.family.datasets}"
-
-    @property
-    def pretraining_data(self) -> str:
-        return f"{self.datasets}/mmap_qwen3_datasets_text_document"
-
-    @property
-    def json_data(self) -> str:
-        return f"{self.datasets}/alpaca_zh-train-general.json"
-
-    @property
-    def json_valid_data(self) -> str:
-        return f"{self.datasets}/alpaca_zh-valid-general.json"
+    def __init__(self, workspace: str, family: Family, size: Size) -> None:
+        model = size.model.partition("/")[2]
+        self.workspace, self.family, self.size = workspace, family, size
+        self.checkout = f"{workspace}/Pai-Megatron-Patch"
+        self.older_checkouts = (f"{self.checkout}-GCP",)
+        self.examples = f"{self.checkout}/examples/{family.scripts}"
+        self.convertor = f"{self.checkout}/toolkits/distributed_checkpoints_convertor"
+        self.preprocessing = f"{self.checkout}/toolkits/sft_data_preprocessing"
+        self.hugging_face = f"{workspace}/{family.models}/{model}"
+        self.converted = f"{workspace}/{family.converted}/{model}-to-mcore"
+        self.older_converted = (f"{self.converted}-bf16",)
+        self.datasets = f"{workspace}/{family.datasets}"
+        self.pretraining_data = f"{self.datasets}/mmap_qwen3_datasets_text_document"
+        self.json_data = f"{self.datasets}/alpaca_zh-train-general.json"
+        self.json_valid_data = f"{self.datasets}/alpaca_zh-valid-general.json"
 
     def sft_prefix(self, seq_len: str, packing: str) -> str:
         """Prefix of the data for fine-tuning, to which the script adds "_text_document": other lengths lie beside."""
@@ -83,7 +46,3 @@ class Paths(NamedTuple):
         all of them apart."""
         text = "\n".join(f"{name}={values[name]}" for name in sorted(values))
         return f"{self.workspace}/logs/{self.family.outputs}_{step}/{sha256(text.encode()).hexdigest()[:8]}"
-
-    @property
-    def _model(self) -> str:
-        return self.size.model.partition("/")[2]
