@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from statistics import median
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from agent.decide.result import Pod, Result
@@ -49,25 +50,11 @@ class Bar(NamedTuple):
     """When the pod itself was ready; what comes later is waiting for others, or common to all."""
 
 
-class Spread(NamedTuple):
-    """When the pods reached a phase. `left` to `right` and `middle` are percents of the whole."""
-
-    phase: int
-    words: str
-    first: str
-    middle: str
-    last: str
-    last_pod: str
-    left: float
-    center: float
-    width: float
-
-
 class Startup(NamedTuple):
     """How the pods came up, or, of a run that was submitted later, how its processes did."""
 
     total: str
-    phases: tuple[Spread, ...]
+    phases: tuple[SimpleNamespace, ...]
     bars: tuple[Bar, ...]
     aggregated: bool
     """There are too many pods for a bar each: `bars` are of the slowest."""
@@ -136,14 +123,15 @@ def _ready(marks: Marks) -> float:
     return max(own if len(own) > 1 else [time for name, time in marks if name != COLLECTIVE])
 
 
-def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, whole: float) -> Spread | None:
-    """When the pods reached one phase; None when no pod said so."""
+def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, whole: float) -> SimpleNamespace | None:
+    """When the pods reached one phase; `left`, `center` and `width` are percents of the whole. None when no pod said
+    so."""
     reached = sorted((time - zero, pod) for pod, found in marks.items() for one, time in found if one == name)
     if not reached:
         return None
     first, (last, pod) = reached[0][0], reached[-1]
     middle = median(time for time, _ in reached)
-    return Spread(
+    return SimpleNamespace(
         phase=number,
         words=PHASES[name],
         first=duration_text(first),

@@ -18,10 +18,6 @@ from agent.paths import shipped
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
 from agent.workloads.why_variables import why_variables
 
-LINGER_SECONDS = "0.5"
-"""Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with 0.1 s
-after the last line, 2 with 0.3 s, none with 0.5 s. And 8 of 52 runs of `true` hung, of 252 with 0.1 s none."""
-
 MOST_ARGUMENTS = (128 << 10) - len("OMPI_ARGV=\0")
 """Open MPI gives each rank all its arguments in one variable, too, and Linux takes no longer one."""
 
@@ -138,7 +134,9 @@ def _libraries(context: RunContext, mpi: Mpi) -> dict[str, str]:
 def recorded(context: RunContext) -> dict[str, str]:
     """Variables with which entrypoints/rank.sh starts each rank and records how it ends. Raises MissingProgram."""
     given = {"A4_RANKS_DIR": context.ranks_dir, "A4_RANKS_PATH": context.environ.get("PATH", "")}
-    return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if usable_mpi(context).version.major >= 5 else {})
+    # Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with
+    # 0.1 s after the last line, 2 with 0.3 s, none with 0.5 s. And 8 of 52 runs of `true` hung, of 252 with 0.1 s none.
+    return given | ({"A4_RANKS_LINGER": "0.5"} if usable_mpi(context).version.major >= 5 else {})
 
 
 def recorded_ends(context: RunContext, outcome: Outcome, layout: Layout) -> RanksVerdict:

@@ -164,12 +164,8 @@ class TableReader:
         self.preamble, self.group = layout.preamble(), layout.group()
 
     def read(self, line: str) -> None:
-        if "#" not in line or not self.read_comment(line):
+        if "#" not in line or not (self.read_banner(line) or self.read_header(line) or self.read_footer(line)):
             self.read_figures(line)
-
-    def read_comment(self, line: str) -> bool:
-        """Whether the line was one that says something of a table."""
-        return self.read_banner(line) or self.read_header(line) or self.read_footer(line)
 
     def table(self, begins: bool = False) -> PrintedTable:
         """The table that is being read; with `begins`, a new one once this one has come further."""

@@ -89,10 +89,8 @@ class NcclNetwork(NamedTuple):
 
     def silent(self, steps: Collection[str], indices: Collection[int]) -> list[int]:
         """Those of the pods for which no log names the network of one of the steps."""
-        return [i for i in indices if any(not self._of(step, i).networks for step in steps)]
-
-    def _of(self, step: str, index: int) -> Transport:
-        return self.transports.get(step, {}).get(index, Transport())
+        known = {(step, i) for step, of_pods in self.transports.items() for i, one in of_pods.items() if one.networks}
+        return [i for i in indices if any((step, i) not in known for step in steps)]
 
     @property
     def versions(self) -> dict[str, str]:

@@ -46,15 +46,11 @@ def is_rank() -> bool:
     return "OMPI_COMM_WORLD_RANK" in os.environ or ("RANK" in os.environ and "LOCAL_RANK" in os.environ)
 
 
-def without_this(path: str) -> str:
-    return ":".join(entry for entry in path.split(":") if entry != HERE)
-
-
 def take_out(environ: bool) -> None:
     """Leave sys.path, and os.environ if wanted, as they would be without this directory."""
     sys.path[:] = [entry for entry in sys.path if entry != HERE]
     sys.path_importer_cache.pop(HERE, None)
-    path = without_this(os.environ.get("PYTHONPATH", ""))
+    path = ":".join(entry for entry in os.environ.get("PYTHONPATH", "").split(":") if entry != HERE)
     if environ and path:
         os.environ["PYTHONPATH"] = path
     elif environ:

@@ -52,10 +52,12 @@ class DeepEp(MpiWorkload):
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
         given = _given(context) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
         launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
+        endless = re.search(rf"{PRESSURE}[= ](?!0\b)", " ".join(args))
+        note = f"{PRESSURE} has no end of its own and no verdict but that of a limit: end it with Ctrl-C"
         return launch._replace(
             port=int(given["MASTER_PORT"]),
             removed=("LD_PRELOAD",) if preload else (),
-            notes=(*launch.notes, *_notes(args)),
+            notes=(*launch.notes, *([note] if endless else [])),
         )
 
     def ranks_over(self, context: RunContext, ranks: Mapping[int, RankEnd]) -> bool:
@@ -114,12 +116,6 @@ def _given(context: RunContext) -> dict[str, str]:
         "A4_NOTES_DIR": context.notes_dir,
         **recorded(context),
     }
-
-
-def _notes(args: list[str]) -> list[str]:
-    asked = re.search(rf"{PRESSURE}[= ](?!0\b)", " ".join(args))
-    what = f"{PRESSURE} has no end of its own and no verdict but that of a limit: end it with Ctrl-C"
-    return [what] if asked else []
 
 
 def _end(

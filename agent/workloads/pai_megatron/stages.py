@@ -88,17 +88,13 @@ def _clone(options: Options) -> Stage:
     )
 
 
-def _hugging_face(options: Options) -> StageOutput:
-    return StageOutput("model", options.paths.hugging_face)
-
-
 def _model(options: Options) -> Stage:
     target = options.paths.hugging_face
     return Stage(
         "model",
         "lead",
         Model(options.sources.model_source, options.size.model, options.sources.revision),
-        [_hugging_face(options)],
+        [StageOutput("model", target)],
         target,
         f"{target}.partial",
         space=_bytes(options),
@@ -153,7 +149,7 @@ def _prepare(context: RunContext, options: Options) -> Stage:
         staging,
         needs=[
             _code(options, f"{paths.preprocessing}/{script[-1]}"),
-            _hugging_face(options),
+            StageOutput("model", options.paths.hugging_face),
             StageOutput("json", paths.json_data),
         ],
         passed_over=options.skipped.get("prepare", "") or options.given.get("DATASET_PATH", ""),
@@ -188,7 +184,7 @@ def _convert(context: RunContext, options: Options) -> Stage:
         target,
         staging,
         older=paths.older_converted,
-        needs=[_code(options, f"{paths.convertor}/{script}"), _hugging_face(options)],
+        needs=[_code(options, f"{paths.convertor}/{script}"), StageOutput("model", options.paths.hugging_face)],
         space=_bytes(options),
         passed_over=options.skipped.get("convert", "") or options.given.get("PRETRAIN_CHECKPOINT_PATH", ""),
         inputs={

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from agent import wire
 from agent.decide.ending import JobEnd, exit_code
@@ -43,7 +42,12 @@ def judge(context: RunContext, outcome: Outcome, options: Options | None = None)
         reasons=reasons,
         tables=[stages] if ends else [],
         trainings=tuple(trainings),
-        record={"stages": [_as_json(one) for one in ends]},
+        record={
+            "stages": [
+                {"name": one.name, "seconds": one.seconds, "passed_over": one.passed_over, "status": one.status or 0}
+                for one in ends
+            ]
+        },
     )
     text = _text(end, reasons, trainings, ends) + network.text()
     return Judgement(end, text, network.measurements(measurements), LOG)
@@ -125,11 +129,6 @@ def summary(training: Training) -> str:
     parts += [f"{median(times) / 1000:.3g} s each"] if times else []
     parts += [f"{median(speeds):.3g} TFLOP/s per GPU"] if speeds else []
     return ", ".join(parts)
-
-
-def _as_json(end: StepEnd) -> dict[str, Any]:
-    status = end.status or 0
-    return {"name": end.name, "seconds": end.seconds, "passed_over": end.passed_over, "status": status}
 
 
 def _what(end: StepEnd) -> str:
