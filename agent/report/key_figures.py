@@ -20,16 +20,16 @@ OPERATIONS = ("dispatch FP8", "dispatch BF16", "combine")
 class Subject(NamedTuple):
     """What was measured. Numbers are compared only where all of this is the same."""
 
-    workload: str
     name: str
     """all_reduce, 8 GiB"""
     unit: str
-    pods: str
-    """4 pods × 8 NVIDIA B200"""
-    details: str
+    details: str = ""
     """What else makes it another measurement: type, backend, batch, …"""
     lower: bool = False
     """Less is better."""
+    workload: str = ""
+    pods: str = ""
+    """4 pods × 8 NVIDIA B200"""
 
     @property
     def where(self) -> str:
@@ -55,13 +55,8 @@ class KeyFigure(NamedTuple):
         return f"{'✗ ' if self.wrong else ''}{self.subject.number(self.value)} {self.subject.unit}"
 
 
-class _Found(NamedTuple):
-    name: str
-    unit: str
-    value: float | None
-    details: str = ""
-    lower: bool = False
-    wrong: bool = False
+Found = tuple[Subject, float | None, bool]
+"""A subject without its workload and pods, its value, if it was measured, and whether that is wrong."""
 
 
 def key_figures(result: Result) -> list[KeyFigure]:
@@ -74,12 +69,12 @@ def key_figures(result: Result) -> list[KeyFigure]:
     found = [*_of_sweeps(result), *_of_trainings(result), *of_tables]
     return [
         KeyFigure(
-            Subject(result.workload, one.name, one.unit, pods, _joined([one.details, profiler]), one.lower),
-            one.value,
-            failed or one.wrong,
+            about._replace(workload=result.workload, pods=pods, details=_joined([about.details, profiler])),
+            value,
+            failed or wrong,
         )
-        for one in found
-        if one.value is not None
+        for about, value, wrong in found
+        if value is not None
     ]
 
 
@@ -95,7 +90,7 @@ def _pods(result: Result) -> str:
     return f"{count_text(len(result.pods), 'pod')} × {each}"
 
 
-def _of_sweeps(result: Result) -> Iterator[_Found]:
+def _of_sweeps(result: Result) -> Iterator[Found]:
     """Bandwidth at the largest size and at a small one. A collective that was measured several times counts once."""
     alike: dict[tuple[str, str], list[Sweep]] = {}
     for sweep in result.sweeps:
@@ -107,7 +102,7 @@ def _of_sweeps(result: Result) -> Iterator[_Found]:
             rows = [row for sweep in sweeps for row in sweep.rows if row.size == size]
             value = median(row.busbw for row in rows if row.busbw is not None)
             wrong = any(one.wrong for row in rows for one in row.placements())
-            yield _Found(f"{collective}, {size_text(size)}", "GB/s", value, details, wrong=wrong)
+            yield Subject(f"{collective}, {size_text(size)}", "GB/s", details), value, wrong
 
 
 def _sweep_details(sweep: Sweep, result: Result) -> str:
@@ -116,19 +111,19 @@ def _sweep_details(sweep: Sweep, result: Result) -> str:
     return _joined([ranks, sweep.backend, f"{sweep.type} {operation}".strip()])
 
 
-def _of_trainings(result: Result) -> Iterator[_Found]:
+def _of_trainings(result: Result) -> Iterator[Found]:
     for one in result.trainings:
         measured = speed(result, one)
         batch = f"{one.batch} × {one.sequence} tokens" if one.batch and one.sequence else ""
         details = _joined([one.model.rpartition("/")[2], batch])
         step = measured.steps.middle if measured.steps else None
         wrong = bool(one.nans)
-        yield _Found(f"{one.stage}, step time", "s", step, details, lower=True, wrong=wrong)
-        yield _Found(f"{one.stage}, speed", "TFLOP/s per GPU", measured.tflops, details, wrong=wrong)
-        yield _Found(f"{one.stage}, throughput", "tokens/s", measured.tokens, details, wrong=wrong)
+        yield Subject(f"{one.stage}, step time", "s", details, lower=True), step, wrong
+        yield Subject(f"{one.stage}, speed", "TFLOP/s per GPU", details), measured.tflops, wrong
+        yield Subject(f"{one.stage}, throughput", "tokens/s", details), measured.tokens, wrong
 
 
-def _of_ddp(result: Result, table: Table) -> Iterator[_Found]:
+def _of_ddp(result: Result, table: Table) -> Iterator[Found]:
     """A step, which all ranks take together, and the samples of all of them."""
     batch, parameters = result.record.get("batch"), result.record.get("parameters")
     details = _joined(
@@ -139,24 +134,24 @@ def _of_ddp(result: Result, table: Table) -> Iterator[_Found]:
         ]
     )
     steps, rates = column(table, "step"), column(table, "rate")
-    yield _Found("step time", "ms", median(steps) if steps else None, details, lower=True)
-    yield _Found("throughput", "samples/s", sum(rates) if rates else None, details)
+    yield Subject("step time", "ms", details, lower=True), median(steps) if steps else None, False
+    yield Subject("throughput", "samples/s", details), sum(rates) if rates else None, False
 
 
-def _of_pairs(_: Result, table: Table) -> Iterator[_Found]:
+def _of_pairs(_: Result, table: Table) -> Iterator[Found]:
     """The slowest pair, which sets the pace of collectives, and the usual latency."""
     sizes = sorted(set(column(table, "message")))
     details = " and ".join(size_text(round(size)) for size in sizes)
     slowest, times = column(table, "bandwidth"), column(table, "latency")
-    yield _Found("slowest neighbours", "GB/s", min(slowest, default=None), details)
-    yield _Found("latency, median", "µs", median(times) if times else None, lower=True)
+    yield Subject("slowest neighbours", "GB/s", details), min(slowest, default=None), False
+    yield Subject("latency, median", "µs", lower=True), median(times) if times else None, False
 
 
-def _of_deepep(result: Result, table: Table) -> Iterator[_Found]:
+def _of_deepep(result: Result, table: Table) -> Iterator[Found]:
     """The slowest pod."""
     details = _deepep_details(result.record.get("nodes"))
     for name in OPERATIONS:
-        yield _Found(f"{name} over RDMA", "GB/s", min(column(table, f"{name} RDMA"), default=None), details)
+        yield Subject(f"{name} over RDMA", "GB/s", details), min(column(table, f"{name} RDMA"), default=None), False
 
 
 def _deepep_details(nodes: object) -> str:
@@ -166,7 +161,7 @@ def _deepep_details(nodes: object) -> str:
     return ", ".join(f"{name} {value}" for name, value in config.items())
 
 
-TABLES: dict[str, Callable[[Result, Table], Iterator[_Found]]] = {
+TABLES: dict[str, Callable[[Result, Table], Iterator[Found]]] = {
     "ddp-ranks": _of_ddp,
     "pairs": _of_pairs,
     "deepep": _of_deepep,
