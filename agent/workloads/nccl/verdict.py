@@ -105,12 +105,8 @@ def _without_mpi(test: str) -> JobEnd:
 def _failed(run: Ended) -> JobEnd | None:
     """The end of a run whose last step did not go well; None when it did."""
     last = next(reversed(run.steps.values()), None)
-    if last is None or last.name in (PROGRAMS, CONNECTIVITY):
-        last = None
-    told = _failed_though_stuck(run) or (None if last is None else _end_of_step(run, last))
-    if told is not None:
-        return told
-    return broken_off(run.context, run.outcome)
+    of_last = _end_of_step(run, last) if last and last.name not in (PROGRAMS, CONNECTIVITY) else None
+    return _failed_though_stuck(run) or of_last or broken_off(run.context, run.outcome)
 
 
 def _failed_though_stuck(run: Ended) -> JobEnd | None:
