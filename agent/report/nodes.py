@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from agent.decide.result import Result
@@ -27,12 +27,9 @@ def nodes_grid(labels: Sequence[str], results: Sequence[Result], figures: Sequen
     shown = sorted(shares, key=lambda at: results[at].since)[-MOST_RUNS:]
     slower, compared = _slower_runs(figures)
     columns = [GridColumn("node"), *(number(labels[at], "%") for at in shown), number("in slower runs")]
-    least: dict[str, float] = {}
-    for at in shown:
-        for node, share in shares[at].items():
-            least[node] = min(share, least.get(node, share))
+    nodes = sorted({node for at in shown for node in shares[at]}, key=lambda node: (_least(shares, shown, node), node))
     rows: list[list[Cell | str]] = []
-    for node in sorted(least, key=lambda node: (least[node], node)):
+    for node in nodes:
         of_node = [at for at in compared if node in {pod.node for pod in results[at].pods}]
         count = f"{sum(at in slower for at in of_node)} of {len(of_node)}" if of_node else NONE
         rows.append([node, *(_cell(shares[at].get(node)) for at in shown), count])
@@ -56,6 +53,10 @@ def _shares(result: Result) -> dict[str, float]:
         if isinstance(share, (int, float)) and not isinstance(share, bool):
             found[node] = min(float(share), found.get(node, float(share)))
     return found
+
+
+def _least(shares: Mapping[int, Mapping[str, float]], shown: Iterable[int], node: str) -> float:
+    return min(shares[at][node] for at in shown if node in shares[at])
 
 
 def _slower_runs(figures: Sequence[Sequence[KeyFigure]]) -> tuple[set[int], list[int]]:

@@ -36,7 +36,8 @@ class Trend(NamedTuple):
 
 
 def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNamespace:
-    """All that the page shows of these results, which keep their order, and of what could not be read."""
+    """All that the page shows of these results, which keep their order, and of what could not be read (`unread`).
+    `nodes` is None where no run was one of find-slow."""
     figures = [key_figures(one) for one in results]
     trends = trends_of(figures)
     drawn = _drawn(trends)
@@ -46,15 +47,7 @@ def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNames
         runs=_runs(results, figures),
         overview=_overview(results, trends) if trends else None,
         nodes=nodes_grid([f"no. {at}" for at in range(1, len(results) + 1)], results, figures),
-        trends=tuple(
-            View(
-                one.subject.name,
-                (one.subject.where, _sentence(results, one)),
-                (_picture(at, one, results),),
-                _points(one, results),
-            )
-            for at, one in enumerate(drawn, 1)
-        ),
+        trends=tuple(_view(at, one, results) for at, one in enumerate(drawn, 1)),
         cut=_cut(trends, drawn),
         unread=unread,
     )
@@ -154,11 +147,15 @@ def _numbers(results: Sequence[Result], one: Trend) -> list[Cell | str]:
     """Median, last, its ratio, least and greatest."""
     if not one.good:
         return [Cell(NONE, "soft")] * 5
-    middle = median(one.good)
-    *_, last = max((results[run].since, run, figure.value) for run, figure in one.points if not figure.wrong)
+    middle, last = median(one.good), _last(results, one)
     shown = [one.subject.number(value) for value in (middle, last, min(one.good), max(one.good))]
     change = _to_median(last, middle, one.subject) if len(one.good) > 1 else Cell(NONE, "soft")
     return [*shown[:2], change, *shown[2:]]
+
+
+def _last(results: Sequence[Result], one: Trend) -> float:
+    """What the latest run that counts measured."""
+    return max((results[run].since, run, figure.value) for run, figure in one.points if not figure.wrong)[2]
 
 
 def _to_median(value: float, middle: float, subject: Subject) -> Cell:
@@ -172,6 +169,12 @@ def _to_median(value: float, middle: float, subject: Subject) -> Cell:
         return Cell(text)
     worse = (change > 0) == subject.lower
     return Cell(f"{text}, {'worse ▼' if worse else 'better ▲'}", "bad" if worse else "good")
+
+
+def _view(at: int, one: Trend, results: Sequence[Result]) -> View:
+    """One trend: its chart, a sentence, and its numbers."""
+    about = (one.subject.where, _sentence(results, one))
+    return View(one.subject.name, about, (_picture(at, one, results),), _points(one, results))
 
 
 def _sentence(results: Sequence[Result], one: Trend) -> str:
