@@ -40,11 +40,6 @@ class Parts:
         self._parts: dict[str, RunPart] = {}
         self._when_idle: Callable[[], None] | None = None
 
-    @property
-    def busy(self) -> bool:
-        """Is something of a run left in this pod?"""
-        return any(not part.over for part in self._parts.values())
-
     def told(self, said: messages.Said) -> None:
         """The coordinator says something of a run. What this pod cannot do is an end of its part, not of the pod: the
         coordinator judges the run by it."""
@@ -52,24 +47,16 @@ class Parts:
             case messages.Prepare(run, spec, pods):
                 try:
                     self._prepare(run, spec, pods)
-                except AgentError as error:
-                    self._say(messages.Done(run, cannot_begin(spec, error)))
-                except OSError as error:  # such as too many open files
-                    self._say(messages.Done(run, cannot_begin(spec, refused(f"{run} cannot be prepared", error))))
+                except (AgentError, OSError) as error:  # such as too many open files
+                    self._say(messages.Done(run, cannot_begin(run, spec, error)))
             case messages.Go(run) if run in self._parts:
                 self._parts[run].go()
-            case messages.Stop(run, ranks_over=True):
-                if run in self._parts:
-                    self._parts[run].hanging.all_ranks_over()
+            case messages.Stop(run, ranks_over=True) if run in self._parts:
+                self._parts[run].hanging.all_ranks_over()
             case messages.Stop(run, hurry, told):
                 self.stop(run, hurry=hurry, told=told)
-            case messages.AskEvidence() | messages.AskHealth() | messages.AskAlive():
-                self._asked(said)
-
-    def _asked(self, said: messages.AskEvidence | messages.AskHealth | messages.AskAlive) -> None:
-        match said:
             case messages.AskEvidence(run, seconds):
-                self.gather_evidence(run, seconds)
+                self._gather_evidence(run, seconds)
             case messages.AskHealth():
                 look(self._pod, said, self._say)
             case messages.AskAlive(run):
@@ -84,16 +71,7 @@ class Parts:
         context = run_context(
             pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores, ras_port=port
         )
-        part = self._parts[run_id] = RunPart(
-            pod,
-            workload,
-            context,
-            lambda: self._say(messages.Prepared(run_id)),
-            lambda end: self._ended(run_id, end),
-            lambda: self._say(messages.RanksOver(run_id)),
-            lambda series: self._say(messages.TellSeries(run_id, series)),
-            lambda found: self._say(messages.TellHealth(run_id, found)),
-        )
+        part = self._parts[run_id] = RunPart(pod, workload, context, self._say, self._done_if_idle)
         part.prepare()
 
     def stop(self, run_id: str, *, hurry: bool = False, told: bool = False) -> None:
@@ -128,15 +106,8 @@ class Parts:
         times = [part.output.printed for part in self._parts.values() if part.exclusive and not part.over]
         return max(times) if times else None
 
-    def _ended(self, run_id: str, end: PartEnd) -> None:
-        context = self._parts[run_id].context
-        if context.keep_ranks:
-            self._machine.remove_dir(context.ranks_output)  # not masked; what counts of it is in evidence.txt
-        self._say(messages.Done(run_id, end))
-        self._done_if_idle()
-
     def _done_if_idle(self) -> None:
-        if self._when_idle is not None and not self.busy:
+        if self._when_idle is not None and all(part.over for part in self._parts.values()):
             done, self._when_idle = self._when_idle, None
             done()
 
@@ -152,9 +123,7 @@ class Parts:
             for name in names[: max(0, len(names) - kept + 1)]:
                 self._machine.remove_dir(self._pod.dir.run(name))
 
-    # Evidence of what hangs
-
-    def gather_evidence(self, run_id: str, seconds: float) -> None:
+    def _gather_evidence(self, run_id: str, seconds: float) -> None:
         """Where the run's processes are and what their ranks said last; when they are gone, what torch's watchdog has
         left of them."""
         part = self._parts.get(run_id)
@@ -212,9 +181,11 @@ def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
     return plan._replace(peers=tuple(peers[index] for index in indices))
 
 
-def cannot_begin(spec: RunSpec, error: AgentError) -> PartEnd:
+def cannot_begin(run_id: str, spec: RunSpec, error: AgentError | OSError) -> PartEnd:
     """The end of a part that could not even be made. Where the first part that fails does not end the others, this is
     as if its command had failed, so that they go on."""
+    if isinstance(error, OSError):
+        error = refused(f"{run_id} cannot be prepared", error)
     code = int(error.code)
     fail_fast = spec.workload not in WORKLOADS or find_workload(spec.workload).fail_fast
     return PartEnd(None if fail_fast else code, code, str(error))

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from agent.decide.ending import exit_code
-from agent.decide.finding import Finding
 from agent.decide.grace import USUAL
+from agent.decide.messages import Done, Prepared, RanksOver, SaidOfPart
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
-from agent.decide.series import PodSeries
 from agent.errors import AgentError, SystemFault
 from agent.launch import Launch
 from agent.lifecycle.once import Once, Timers
@@ -58,9 +57,8 @@ class PartPhase(IntEnum):
 class RunPart:
     """Begins when `prepare` and `go` have been called.
 
-    `prepared` is told once that it can begin. `ended` gets how it went once, when nothing of it is left: at once for a
-    part that cannot begin. `ranks_over` is told when the ranks of an MPI run are over here, or were told to end and had
-    their time: mpirun may go now.
+    `say` gets what the coordinator is to hear of it: at last how it went, when nothing of it is left; at once for a
+    part that cannot begin. Then `ended` is told.
     """
 
     def __init__(
@@ -68,17 +66,14 @@ class RunPart:
         pod: Pod,
         workload: Workload,
         context: RunContext,
-        prepared: Callable[[], None],
-        ended: Callable[[PartEnd], None],
-        ranks_over: Callable[[], None],
-        series: Callable[[PodSeries], None],
-        health: Callable[[tuple[Finding, ...]], None],
+        say: Callable[[SaidOfPart], None],
+        ended: Callable[[], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._workload = workload
         self.context = context
-        self._prepared = prepared
+        self._say = say
         self._ended = ended
         self.marks = make_marks(pod, context.run_id)
         self._shares = pod.shares
@@ -88,8 +83,8 @@ class RunPart:
         self._terminated = False
         """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
         self._timers = Timers(pod.machine)
-        self._files = PartFiles(pod, workload, context, series)
-        self._health = PartHealth(pod, workload, context, health)
+        self._files = PartFiles(pod, workload, context, say)
+        self._health = PartHealth(pod, workload, context, say)
         self._reports = workload.exclusive and context.index == context.lead
         """What it prints and records counts for the verdict, and for people."""
         self._launch: Launch | None = None
@@ -106,9 +101,9 @@ class RunPart:
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
         begun, end = (lambda: self._phase is PartPhase.BEGUN), self._end_hanging
-        self.hanging = Hanging(self._machine, self._files, self.output, begun, ranks_over, end)
+        self.hanging = Hanging(self._machine, self._files, self.output, begun, self._ranks_over, end)
         over, stop = (lambda: self.over), self._stop_process
-        self._saving = Saving(pod, context, self.marks, workload.led, over, ranks_over, stop)
+        self._saving = Saving(pod, context, self.marks, workload.led, over, self._ranks_over, stop)
 
     @property
     def run_id(self) -> str:
@@ -147,7 +142,7 @@ class RunPart:
             self._fail(missing)
             return
         self._phase = PartPhase.READY
-        self._prepared()
+        self._say(Prepared(self.run_id))
         self._ready.happen()
 
     def go(self) -> None:
@@ -215,6 +210,10 @@ class RunPart:
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._finish(end))
 
     # Ending it
+
+    def _ranks_over(self) -> None:
+        """The ranks of an MPI run are over here, or were told to end and had their time: mpirun may go now."""
+        self._say(RanksOver(self.run_id))
 
     def _end_hanging(self, why: str) -> None:
         self.output.say(f"a4-agent: {why}")
@@ -318,7 +317,10 @@ class RunPart:
 
     def _finish(self, end: PartEnd) -> None:
         self._phase = PartPhase.OVER
-        self._ended(end._replace(reading=self._health.reading))
+        if self.context.keep_ranks:
+            self._machine.remove_dir(self.context.ranks_output)  # not masked; what counts of it is in evidence.txt
+        self._say(Done(self.run_id, end._replace(reading=self._health.reading)))
+        self._ended()
         self.output.close()
 
     # What it prints

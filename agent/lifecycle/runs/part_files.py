@@ -7,11 +7,11 @@ from typing import Any
 
 from agent import wire
 from agent.cutting import cut_at_word
+from agent.decide.messages import SaidOfPart
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.secret_variables import storable
-from agent.decide.series import PodSeries
 from agent.health.why.dump import is_dump
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
@@ -30,12 +30,12 @@ MOST_NOTES = 1 << 20
 class PartFiles:
     """Made before a part begins, read when it is over, or while it runs to see how far it is."""
 
-    def __init__(self, pod: Pod, workload: Workload, context: RunContext, series: Callable[[PodSeries], None]) -> None:
+    def __init__(self, pod: Pod, workload: Workload, context: RunContext, say: Callable[[SaidOfPart], None]) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._workload = workload
         self._context = context
-        self.series = PartSeries(pod.machine, context, series)
+        self.series = PartSeries(pod.machine, context, say)
 
     def make(self, marks: RunMarks) -> None:
         """Directories, hostfiles, and for ranks under mpirun the marks that they take on. Raises SystemFault."""

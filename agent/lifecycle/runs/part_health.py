@@ -7,27 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.decide.finding import Finding
+from agent.decide.messages import SaidOfPart, TellHealth
 from agent.health.doctor.deltas import compare, unseen
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import package_home
 from agent.wire import json_object
 from agent.workloads.base import RunContext, Workload
 
-FIRST_SECONDS = 30.0
-"""How long the first reading may take: nobody waits for it. Without persistence mode nvidia-smi wakes every GPU."""
 PASSED = ("PATH", "LD_LIBRARY_PATH")
 """Variables with which nvidia-smi finds itself and its library."""
 
 
 class PartHealth:
-    """`begin` when the part begins, `look_again` when its process is gone; `told` gets what came of it.
+    """`begin` when the part begins, `look_again` when its process is gone; `say` gets what came of it.
 
     A part does not wait for it: which pod failed first is known by who says so first.
     """
 
-    def __init__(
-        self, pod: Pod, workload: Workload, context: RunContext, told: Callable[[tuple[Finding, ...]], None]
-    ) -> None:
+    def __init__(self, pod: Pod, workload: Workload, context: RunContext, say: Callable[[SaidOfPart], None]) -> None:
         self._pod = pod
         self._wanted = pod.settings.run_health and workload.exclusive
         self._environ = {name: context.environ[name] for name in PASSED if name in context.environ}
@@ -35,7 +32,8 @@ class PartHealth:
         self.hurried = False
         """Somebody waits for the run to end: nobody looks again."""
         self._first: dict[str, Any] | None = None
-        self._told = told
+        self._run_id = context.run_id
+        self._say = say
         self.reading = False
         """It is looking again, and has told nothing yet."""
 
@@ -45,7 +43,8 @@ class PartHealth:
         has_devices = bool(facts and facts.gpus) or "nics" in (self._pod.known.inventory or {})
         if self._wanted and has_devices:
             self._begun = True
-            self._read(FIRST_SECONDS, self._have_first)
+            # Nobody waits for it. Without persistence mode nvidia-smi wakes every GPU.
+            self._read(30.0, self._have_first)
 
     def _have_first(self, reading: dict[str, Any] | None) -> None:
         self._first = reading
@@ -55,9 +54,9 @@ class PartHealth:
         if not self._begun:
             return
         if self.hurried:
-            self._told(unseen("the run was told to end", *self._here))
+            self._tell(unseen("the run was told to end", *self._here))
         elif self._first is None:
-            self._told(unseen("the devices were not read before the run ended", *self._here))
+            self._tell(unseen("the devices were not read before the run ended", *self._here))
         else:
             seconds = 0.7 * self._pod.shares.answer
             self.reading = True
@@ -71,7 +70,10 @@ class PartHealth:
             found = unseen(late, *self._here) if last is None else compare(self._first, last, *self._here)
         except Exception as error:  # no reading, however strange, may end the run
             found = unseen(f"the readings cannot be compared: {type(error).__name__}: {error}", *self._here)
-        self._told(found)
+        self._tell(found)
+
+    def _tell(self, found: tuple[Finding, ...]) -> None:
+        self._say(TellHealth(self._run_id, found))
 
     @property
     def _here(self) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agent.decide.messages import SaidOfPart, TellSeries
 from agent.decide.series import MOST_FILE, PodSeries, SeriesReader
 from agent.machine.api import Machine, Timer
 from agent.workloads.base import RunContext
@@ -17,8 +18,9 @@ PIECE = 256 << 10
 class PartSeries:
     """`say` gets what is new while the part runs."""
 
-    def __init__(self, machine: Machine, context: RunContext, say: Callable[[PodSeries], None]) -> None:
+    def __init__(self, machine: Machine, context: RunContext, say: Callable[[SaidOfPart], None]) -> None:
         self._machine = machine
+        self._run_id = context.run_id
         self._path = context.series_file
         self._reader = SeriesReader(len(context.plan.peers))
         self._say = say
@@ -36,7 +38,7 @@ class PartSeries:
         self.begin()
         if self._reader.offset > self._told:
             self._told = self._reader.offset
-            self._say(self._reader.told())
+            self._say(TellSeries(self._run_id, self._reader.told()))
 
     def stop(self) -> bool:
         """The part is over. Whether there is a file, which `finish` is to read."""
