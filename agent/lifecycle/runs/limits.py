@@ -6,7 +6,7 @@ what its processes do: afterwards nobody could tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.decide.ending import JobEnd
@@ -14,8 +14,6 @@ from agent.decide.words import lines
 from agent.errors import Exit
 from agent.health.why.records import Collected
 from agent.lifecycle.channel.link import beat_seconds
-from agent.lifecycle.channel.roster import Roster
-from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.why import LOOK_SECONDS, Trigger, Why, decided
 from agent.machine.evidence_text import is_stuck
@@ -27,47 +25,29 @@ MOST_WHY = 6000
 
 @dataclass
 class RunLimits:
-    """When a limit is hit, every pod is asked what its processes do; then the run ends.
-
-    `waiting()`: pods whose part is not over; `end` gets the reason.
-    """
+    """When a limit is hit, every pod is asked what its processes do; then the run ends: `end` gets the reason."""
 
     _pod: Pod
     _context: RunContext
-    _waiting: Callable[[], Set[int]]
-    _roster: Roster
     _why: Why
     _end: Callable[[JobEnd], None]
     _hit: JobEnd | None = None
     """The limit that was hit, while pods are asked."""
 
-    def __post_init__(self) -> None:
-        self._machine = self._pod.machine
-        self._timers = Timers(self._machine)
-
     def start(self) -> None:
         """Every part has begun."""
         spec = self._context.spec
         if spec.timeout:
-            self._timers.later(spec.timeout, lambda: self._ask("timeout", f"the time limit of {spec.timeout:g} s"))
+            self._why.timers.later(spec.timeout, lambda: self._ask("timeout", f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
-            self._look_for_silence(spec.stall, self._machine.now())
+            # What workers print is known with their next beat.
+            late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
+            which = f"the limit of {spec.stall:g} s without a line of output"
+            self._why.when_silent(spec.stall + late, self._pod.machine.now(), lambda: self._ask("stall", which))
 
     def stop(self) -> None:
         """The run ends: limits no longer count."""
-        self._timers.cancel()
         self._hit = None
-
-    def _look_for_silence(self, limit: float, began: float) -> None:
-        # What workers print is known with their next beat.
-        late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
-        printed = max(began, self._roster.printed(self._context.indices))
-        left = limit + late - (self._machine.now() - printed)
-        # Less is a rounding error, not a time to wait.
-        if left < 0.01:
-            self._ask("stall", f"the limit of {limit:g} s without a line of output")
-        else:
-            self._timers.later(left, lambda: self._look_for_silence(limit, began))
 
     def _ask(self, trigger: Trigger, which: str) -> None:
         if self._hit is not None:
@@ -85,7 +65,7 @@ class RunLimits:
         found = self._why.summaries
         said = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
         said.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
-        silent = sorted(self._waiting() - set(found))
+        silent = sorted(self._why.awaited() - set(found))
         if silent:
             said.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
         text = "\n".join(said)

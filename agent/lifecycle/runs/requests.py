@@ -23,7 +23,7 @@ from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.run_values import run_end, run_info
 from agent.lifecycle.runs.running import Run
-from agent.lifecycle.runs.why import CANCEL_SECONDS, LOOK_SECONDS, decided
+from agent.lifecycle.runs.why import LOOK_SECONDS, decided
 
 
 @dataclass
@@ -129,7 +129,8 @@ class CoordinatorRequests:
             self._end_run(run, fields)
             return
         self._pod.log.info(f"{run.run_id} is silent: asking every pod what its processes do before it is ended")
-        run.why.ask("cancel", CANCEL_SECONDS, lambda seen: self._end_run(run, fields, seen))
+        # Somebody waits for its end.
+        run.why.ask("cancel", 2.5, lambda seen: self._end_run(run, fields, seen))
 
     def _end_run(self, run: Run, fields: dict[str, Any], seen: Collected | None = None) -> None:
         if run.over:

@@ -93,7 +93,7 @@ class Run:
         self.why = Why(pod, workload, context, lambda: self.course.open, roster)
         self._dumps = Dumps(pod, self.why, self._judge_if_over)
         self.health = RunHealth(pod, self._judge_if_over)
-        self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.why, self.cancel)
+        self._limits = RunLimits(pod, context, self.why, self.cancel)
 
     @property
     def run_id(self) -> str:
@@ -171,7 +171,7 @@ class Run:
     def _enter(self, phase: Phase, before: Phase) -> None:
         if phase >= Phase.FAILING:
             self._limits.stop()
-            self.why.stop()
+            self.why.stop()  # and its timers, which are those of the limits, too
         match phase:
             case Phase.PREPARING:
                 self._tell_open(Prepare(self.run_id, self.context.spec, tuple(self.context.indices)))

@@ -7,7 +7,7 @@ is silent, and when somebody wants to know.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,18 +26,6 @@ from agent.workloads.base import RunContext, Workload
 Trigger = Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"]
 LOOK_SECONDS = 9.0
 """How long each pod may look."""
-CANCEL_SECONDS = 2.5
-"""The same before a run is ended that somebody waits for."""
-DUMP_SECONDS = 5.0
-"""The same for what torch's watchdog left, when ranks are gone."""
-ANSWER_SECONDS = 2.0
-"""How much later than that nobody waits for answers of pods any more."""
-AGAIN_SECONDS = 30.0
-"""Between the two looks at a silent run: its numbers may stand still for a while in a healthy one."""
-NEWS_SECONDS = 1.0
-"""Pods say how long ago they printed: that comes a little sooner or later each time."""
-QUIET_SECONDS = 60.0
-"""A run that has been silent for this long is looked at before somebody's wish ends it."""
 
 
 @dataclass(eq=False)
@@ -61,16 +49,14 @@ class Why:
         self._context = context
         self._waiting = waiting
         self._roster = roster
-        self._timers = Timers(pod.machine)
+        self.timers = Timers(pod.machine)
+        """Cancelled when the run ends."""
         self._with_dumps: frozenset[int] | None = None
         """Once all parts are over: the pods that are still asked."""
         self._asked: list[Asker] = []
         """Who waits for the look that goes on."""
-        self._records: dict[int, PodRecords] = {}
-        self._empty: set[int] = set()
-        """Pods that have answered that nothing goes on there."""
-        self._unread: dict[int, str] = {}
-        """Pods whose answer cannot be read, and why."""
+        self._answers: dict[int, PodRecords | str | None] = {}
+        """What pods have seen; a text: why that cannot be read; None: nothing goes on there."""
         self._began: float | None = None
         """When its pods were told to begin, on this pod's clock."""
         self.summaries: dict[int, str] = {}
@@ -85,19 +71,19 @@ class Why:
 
     def stop(self) -> None:
         """The run ends: it is looked at no more, but for those who wait for an answer."""
-        self._timers.cancel()
+        self.timers.cancel()
         for one in [one for one in self._asked if one.trigger == "silence"]:
             self._asked.remove(one)
             one.late.cancel()
 
     def is_quiet(self) -> bool:
-        """Has it printed nothing for so long that it may hang?"""
-        printed = self._roster.printed(self._context.indices)
-        return (
-            self._watched
-            and self._began is not None
-            and (self._machine.now() - max(self._began, printed) >= QUIET_SECONDS)
-        )
+        """Has it printed nothing for so long that it may hang? Then it is looked at before somebody's wish ends it."""
+        if self._began is None or not self._watched:
+            return False
+        return self._machine.now() - max(self._began, self._printed()) >= 60.0
+
+    def _printed(self) -> float:
+        return self._roster.printed(self._context.indices)
 
     def stored(self, end: JobEnd) -> Diagnosis | None:
         """What was found of a run that ended so: what one that ended well was silent for is over."""
@@ -109,42 +95,38 @@ class Why:
         """All parts are over: have these pods say what torch's watchdog has left there."""
         self._answer(list(self._asked))
         self._with_dumps = frozenset(pods)
-        self.ask("watchdog", DUMP_SECONDS, done)
+        self.ask("watchdog", 5.0, done)  # ranks are gone: there are files to read, and nothing else
 
-    def _awaited(self) -> Set[int]:
+    def awaited(self) -> Set[int]:
+        """Pods that can still say something of it."""
         return self._waiting() if self._with_dumps is None else self._with_dumps
 
     def ask(self, trigger: Trigger, seconds: float, done: Callable[[Collected], None]) -> None:
         """Have every pod look for at most so long; `done` gets what came in time. A look that goes on is joined."""
         if not self._asked:
-            self._records, self._empty, self._unread, self.summaries = {}, set(), {}, {}
-            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._awaited()))
-        asker = Asker(trigger, done, self._machine.later(seconds + ANSWER_SECONDS, lambda: self._answer([asker])))
+            self._answers, self.summaries = {}, {}
+            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self.awaited()))
+        # Answers are on their way a little longer than pods look.
+        asker = Asker(trigger, done, self._machine.later(seconds + 2.0, lambda: self._answer([asker])))
         self._asked.append(asker)
         self._answer_if_all()
 
     def heard(self, index: int, said: Evidence | None) -> None:
-        """A pod has looked; None: it has no part in the run any more."""
+        """A pod has looked, and its last word counts; None: it has no part in the run any more."""
         if not self._asked:
             return
-        if said is None or not said.records:
-            self._empty.add(index)
-        else:
-            self._read(index, said)
         self.summaries[index] = said.summary if said is not None else ""
+        if said is None or not said.records:
+            self._answers.setdefault(index, None)
+        else:
+            try:
+                self._answers[index] = wire.from_json(PodRecords, said.records)
+            except ValueError as error:
+                self._answers[index] = f"its answer cannot be read ({error}): does it run the same release?"
         self._answer_if_all()
 
-    def _read(self, index: int, said: Evidence) -> None:
-        """The last word of a pod counts."""
-        self._records.pop(index, None)
-        self._unread.pop(index, None)
-        try:
-            self._records[index] = wire.from_json(PodRecords, said.records)
-        except ValueError as error:
-            self._unread[index] = f"its answer cannot be read ({error}): does it run the same release?"
-
     def _answer_if_all(self) -> None:
-        if self._awaited() <= {*self._records, *self._empty, *self._unread}:
+        if self.awaited() <= self._answers.keys():
             asked = list(self._asked)
             self._machine.later(0, lambda: self._answer(asked))
 
@@ -159,20 +141,22 @@ class Why:
     def _collected(self, trigger: Trigger) -> Collected:
         context = self._context
         spec, pods = context.spec, len(context.indices)
-        silent = dict.fromkeys(self._awaited() - set(self._records) - self._empty, "it did not answer in time")
-        silent |= self._unread
+        answers = [self._answers.get(index) for index in context.indices]
+        records = tuple(answer for answer in answers if isinstance(answer, PodRecords))
+        silent = dict.fromkeys(self.awaited() - self._answers.keys(), "it did not answer in time")
+        silent |= {index: why for index, why in self._answers.items() if isinstance(why, str)}
         silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
         kind = kind_of(self._workload)
-        printed = self._roster.printed(context.indices)
+        printed = self._printed()
         return Collected(
             run=context.run_id,
             workload=self._workload.name,
-            pods=tuple(self._records[index] for index in context.indices if index in self._records),
+            pods=records,
             silent=silent,
             names={peer.index: peer.name for peer in context.plan.peers},
             ranks=(spec.ranks or context.per_pod * pods) if kind not in ("", "script") else None,
             kind=kind,
-            apart=APART_SECONDS if any(moved_known(pod) for pod in self._records.values()) else None,
+            apart=APART_SECONDS if any(group.entered_before is not None for group in groups(records)) else None,
             quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
             trigger=trigger,
         )
@@ -184,45 +168,50 @@ class Why:
         self._began = self._machine.now()
         limit = self._pod.settings.why_seconds
         if self._watched and limit and self._workload.exclusive:
-            self._look_for_silence(limit, self._began)
+            self._look_in_silence(limit, self._began)
 
-    def _look_for_silence(self, limit: float, began: float) -> None:
-        printed = max(began, self._roster.printed(self._context.indices))
-        left = limit - (self._machine.now() - printed)
-        if left > 0:
-            self._timers.later(max(left, 0.01), lambda: self._look_for_silence(limit, began))
+    def _look_in_silence(self, limit: float, began: float) -> None:
+        self.when_silent(
+            limit, began, lambda: self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
+        )
+
+    def when_silent(self, limit: float, began: float, action: Callable[[], None]) -> None:
+        """Call it when the run has printed nothing for so long, at the earliest from `began` on."""
+        left = limit - (self._machine.now() - max(began, self._printed()))
+        if left < 0.01:  # a rounding error, not a time to wait
+            action()
         else:
-            self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
+            self.timers.later(left, lambda: self.when_silent(limit, began, action))
 
     def _look_again(self, first: Collected, limit: float) -> None:
-        apart = min(AGAIN_SECONDS, limit / 2)
+        apart = min(30.0, limit / 2)  # the numbers of a healthy run may stand still for a while
         began = self._machine.now()
 
         def again() -> None:
             self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began, limit))
 
-        self._timers.later(apart, again)
+        self.timers.later(apart, again)
 
     def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
         if moves(both) or (found is not None and found.status == "moves"):
-            self._timers.later(limit, lambda: self._look_for_silence(limit, self._machine.now()))
+            self.timers.later(limit, lambda: self._look_in_silence(limit, self._machine.now()))
             return
-        printed = self._roster.printed(self._context.indices)
-        self._timers.later(limit, lambda: self._await_words(limit, printed))
+        printed = self._printed()
+        self.timers.later(limit, lambda: self._await_words(limit, printed))
         self.found = found
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
 
     def _await_words(self, limit: float, before: float) -> None:
         """Once it has printed again, the next silence counts."""
-        printed = self._roster.printed(self._context.indices)
-        if printed - before > NEWS_SECONDS:
-            self._look_for_silence(limit, printed)
+        printed = self._printed()
+        if printed - before > 1.0:  # pods say how long ago they printed, a little sooner or later each time
+            self._look_in_silence(limit, printed)
         else:
-            self._timers.later(limit, lambda: self._await_words(limit, before))
+            self.timers.later(limit, lambda: self._await_words(limit, before))
 
 
 def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipeline", ""]:
@@ -235,19 +224,13 @@ def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipelin
     return "script" if workload.name == "script" else "torchrun" if workload.kind == "everywhere" else ""
 
 
-def moved_known(pod: PodRecords) -> bool:
-    """Were its numbers read twice?"""
-    return any(group.entered_before is not None for process in pod.processes for group in process.groups)
+def groups(pods: Iterable[PodRecords]) -> list[GroupProgress]:
+    return [group for pod in pods for process in pod.processes for group in process.groups]
 
 
 def moves(collected: Collected) -> bool:
     """Has any rank entered another operation since the first look?"""
-    return any(
-        group.entered_before is not None and group.entered != group.entered_before
-        for pod in collected.pods
-        for process in pod.processes
-        for group in process.groups
-    )
+    return any(group.entered_before not in (None, group.entered) for group in groups(collected.pods))
 
 
 def since(second: Collected, first: Collected, apart: float) -> Collected:
