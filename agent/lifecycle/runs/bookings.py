@@ -33,13 +33,7 @@ ID_CHARACTERS = 8
 class Bookings:
     """Every run by its id; one exclusive run at a time."""
 
-    def __init__(
-        self,
-        pod: Pod,
-        preparations: Preparations,
-        roster: Roster,
-        over: Callable[[Run], None],
-    ) -> None:
+    def __init__(self, pod: Pod, preparations: Preparations, roster: Roster, over: Callable[[Run], None]) -> None:
         """`over` gets each exclusive run that is judged: it is closed, and then `closed`, by who has it."""
         self._pod = pod
         self._preparations = preparations
@@ -81,25 +75,17 @@ class Bookings:
 
     def book(self, context: RunContext, *, first: bool) -> Run:
         """A run that has been `checked`."""
-        pod, spec, workload = self._pod, context.spec, find_workload(context.spec.workload)
+        pod, spec = self._pod, context.spec
         pod.log.add_secrets(pod.secrets(spec.env).union(argument_secrets(spec.args), argument_secrets([spec.note])))
         if spec.name:
             context = replace(context, spec=spec._replace(name=free_name(spec.name, self._names)))
             self._names[context.spec.name] = context.run_id
-        run = self._runs[context.run_id] = Run(
-            pod,
-            workload,
-            context,
-            first=first,
-            beside=first and pod.run_logs.has_earlier,
-            preparations=self._preparations,
-            roster=self._roster,
-            over=self._judged,
-        )
-        if workload.exclusive:
+        run = Run(pod, context, self._preparations, self._roster, self._judged, first=first)
+        self._runs[run.run_id] = run
+        if run.workload.exclusive:
             self.current = run
         # Runs with the cluster for themselves and those beside them apart: many of these must not push out those.
-        alike = [other for other in self._runs.values() if other.workload.exclusive is workload.exclusive]
+        alike = [other for other in self._runs.values() if other.workload.exclusive is run.workload.exclusive]
         for other in alike[: max(0, len(alike) - KEPT_RUNS)]:
             if other.over:
                 del self._runs[other.run_id]
@@ -178,7 +164,7 @@ class Bookings:
             case messages.Health(_, readings):
                 run.gate.heard(index, readings)
             case messages.TellHealth(_, found):
-                run.health.heard(index, found)
+                run.afterwards.heard(index, found)
             case messages.TellSeries(_, series):
                 run.series[index] = series
             case messages.Done(_, end):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent.decide.ending import JobEnd, from_bug
@@ -21,29 +22,24 @@ LOOK_SECONDS = 45.0
 """How long a pod may take to look at itself: doctor's readings keep to 30, and a Python has to start before."""
 
 
+@dataclass
 class HealthGate:
     """Asks all pods at once; `done` gets why the run must not begin, or None, and what was found."""
 
-    def __init__(
-        self,
-        pod: Pod,
-        context: RunContext,
-        roster: Roster,
-        done: Callable[[JobEnd | None, tuple[Finding, ...]], None],
-    ) -> None:
-        self._pod = pod
-        self._context = context
-        self._roster = roster
-        self._done = done
+    _pod: Pod
+    _context: RunContext
+    _roster: Roster
+    _done: Callable[[JobEnd | None, tuple[Finding, ...]], None]
+
+    def __post_init__(self) -> None:
         self._readings: dict[int, Mapping[str, Any]] = {}
-        self._waiting = set(context.indices)
+        self._waiting = set(self._context.indices)
         self._over = False
 
     def begin(self) -> None:
-        self._pod.log.info(
-            f"{self._context.run_id}: the gate: waiting for {len(self._waiting)} pods to look at themselves"
-        )
-        self._roster.say(AskHealth(self._context.run_id, LOOK_SECONDS), sorted(self._waiting))
+        run_id, waiting = self._context.run_id, self._waiting
+        self._pod.log.info(f"{run_id}: the gate: waiting for {len(waiting)} pods to look at themselves")
+        self._roster.say(AskHealth(run_id, LOOK_SECONDS), sorted(waiting))
         self._pod.machine.later(LOOK_SECONDS + self._pod.settings.lease, self._judge)
 
     def heard(self, index: int, readings: Mapping[str, Any]) -> None:

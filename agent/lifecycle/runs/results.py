@@ -94,7 +94,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         name=spec.name,
         note=spec.note,
         series=merged(run.series),
-        findings=(*measurements.found, *(run.gated or ()), *run.health.findings),
+        findings=(*measurements.found, *(run.gated or ()), *run.afterwards.findings),
     )
 
 

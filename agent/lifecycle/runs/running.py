@@ -23,16 +23,16 @@ from agent.health.doctor.deltas import sentence
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.runs.dumps import Dumps
+from agent.lifecycle.runs.afterwards import Afterwards
 from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, warned
 from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
-from agent.lifecycle.runs.run_health import RunHealth
 from agent.lifecycle.runs.why import Why
-from agent.workloads.base import FailedPart, Judgement, RunContext, Workload
+from agent.workloads import find_workload
+from agent.workloads.base import FailedPart, Judgement, RunContext
 
 FAILING_SECONDS = 10.0
 """Older releases of torchrun look at their ranks every 5 s, and a torchrun may stand still for a while."""
@@ -48,25 +48,23 @@ class Run:
     def __init__(
         self,
         pod: Pod,
-        workload: Workload,
         context: RunContext,
-        *,
-        first: bool,
-        beside: bool,
         preparations: Preparations,
         roster: Roster,
         over: Callable[[Run], None],
+        *,
+        first: bool,
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._shares = pod.shares
         self._roster = roster
         self._tell_over = over
-        self.workload = workload
+        self.workload = workload = find_workload(context.spec.workload)
         self.context = context
         self.preparations = preparations
         self.first = first
-        self.beside = beside
+        self.beside = first and pod.run_logs.has_earlier
         self.since = pod.machine.wall()
         """When it was booked, in seconds since 1970."""
         self.until: float | None = None
@@ -91,8 +89,7 @@ class Run:
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
         self.why = Why(pod, workload, context, lambda: self.course.open, roster)
-        self._dumps = Dumps(pod, self.why, self._judge_if_over)
-        self.health = RunHealth(pod, self._judge_if_over)
+        self.afterwards = Afterwards(pod, self.why, self._judge_if_over)
         self._limits = RunLimits(pod, context, self.why, self.cancel)
 
     @property
@@ -293,9 +290,7 @@ class Run:
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: from outside, with the grace time."""
-        self._dumps.stop()
-        if told or is_told(end):
-            self.health.stop()
+        self.afterwards.stop(told=told or is_told(end))
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
         self._judge_if_over()
@@ -307,9 +302,7 @@ class Run:
         self._tell_open(Stop(self.run_id, hurry=True))
 
     def _judge_if_over(self) -> None:
-        if self.course.waits or self._dumps.waits(self.course, self.ends):
-            return
-        if not self.health.waits(self.course, self.ends):
+        if not (self.course.waits or self.afterwards.waits(self.course, self.ends)):
             self._follow(self.course.to(Phase.OVER))
 
     def _judge(self) -> None:
@@ -320,8 +313,8 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        notes = [*series_notes(self.series), *filter(None, [sentence(self.health.findings)])]
-        judgement = warned(self._dumps.explained(judgement), notes)
+        notes = [*series_notes(self.series), *filter(None, [sentence(self.afterwards.findings)])]
+        judgement = warned(self.afterwards.explained(judgement), notes)
         self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
         self._tell_over(self)
         self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began

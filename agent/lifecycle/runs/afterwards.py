@@ -1,0 +1,86 @@
+"""What is waited for when all parts of a run are over: what torch's watchdog wrote before it ended ranks, and what
+changed in the devices of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agent.decide.course import Course
+from agent.decide.finding import Finding
+from agent.decide.part_end import PartEnd
+from agent.decide.words import lines
+from agent.health.why.records import Collected
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.why import Why, decided
+from agent.workloads.base import Judgement
+
+
+class Afterwards:
+    """`judge` is called again when something has come that was waited for, and when its time is over."""
+
+    def __init__(self, pod: Pod, why: Why, judge: Callable[[], None]) -> None:
+        self._pod = pod
+        self._why = why
+        self._judge = judge
+        self._told: dict[int, tuple[Finding, ...]] = {}
+        self._dumps_asked = self._dumps_over = False
+        self._health_timed = self._health_over = False
+        self._sentence = ""
+        """What dumps say."""
+
+    def waits(self, course: Course, ends: Mapping[int, PartEnd]) -> bool:
+        """Must something be waited for? Pods that have dumps are asked once; then those that still read their devices
+        have a while."""
+        dumps = {index for index, end in ends.items() if end.dumps and index not in course.lost}
+        if dumps and not self._dumps_over:
+            if not self._dumps_asked:
+                self._dumps_asked = True
+                self._why.read_dumps(dumps, self._collected)
+            if not self._dumps_over:
+                return True
+        missing = {index for index, end in ends.items() if end.reading} - self._told.keys() - course.lost.keys()
+        if self._health_over or not missing:
+            return False
+        if not self._health_timed:
+            self._health_timed = True
+            self._pod.machine.later(self._pod.shares.answer, self._give_up)
+        return True
+
+    def stop(self, *, told: bool) -> None:
+        """Something else ends the run: nobody waits for dumps; nor for devices where it was `told` to end."""
+        self._dumps_over = True
+        self._health_over = self._health_over or told
+
+    # Dumps
+
+    def _collected(self, seen: Collected) -> None:
+        if self._dumps_over:
+            return
+        self._dumps_over = True
+        has_some = any(process.groups for pod in seen.pods for process in pod.processes)
+        found = decided(self._pod, seen) if has_some else None
+        if found is not None:
+            self._why.found, self._sentence = found, found.sentence
+        self._judge()
+
+    def explained(self, judgement: Judgement) -> Judgement:
+        """With what dumps say."""
+        end = judgement.end
+        return judgement._replace(end=end._replace(why=lines(self._sentence, end.why))) if end.code else judgement
+
+    # Devices
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [one for _, found in sorted(self._told.items()) for one in found]
+
+    def heard(self, index: int, found: tuple[Finding, ...]) -> None:
+        """A pod says, after its part is over, what changed in its devices."""
+        self._told[index] = found
+        if self._health_timed:
+            self._judge()
+
+    def _give_up(self) -> None:
+        if not self._health_over:
+            self._health_over = True
+            self._judge()
