@@ -64,7 +64,7 @@ class Coordinator:
         self.roster = Roster(pod, events)
         self._forming = Forming(pod, self.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
-        self._preparations = Preparations(pod)
+        self._preparations = Preparations(pod, self.fail)
         self._settling = Settling(pod.machine)
         self._bookings = Bookings(pod, self._preparations, self.roster, self._run_judged)
         self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
@@ -93,8 +93,8 @@ class Coordinator:
         self._preparing.prepare()
         self._commands.open()
         self._preparing.start_sshd(lambda: None)
-        self._preparations.check_results_dir(self.fail)
-        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, self.fail))
+        self._preparations.start()
+        self._preparing.gather_inventory(self._preparations.own_inventory)
         self._forming.start()
 
     # What workers say
@@ -245,7 +245,7 @@ class Coordinator:
             return
         self._pod.state.update(formed=self._pod.machine.wall())
         self._phase = JobPhase.FIRST_RUN
-        self._preparations.when_checked(self._begin_first_run)
+        self._preparations.results_check.over.when(self._begin_first_run)
 
     def _begin_first_run(self) -> None:
         """Where its results go is known now; that they can go nowhere ends the job."""

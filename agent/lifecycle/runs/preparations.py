@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from agent.catalogue import WORKLOADS
 from agent.decide.differences import Differences, compare
@@ -13,6 +11,7 @@ from agent.decide.inventory import profiler_problem
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.results_check import ResultsCheck
 from agent.lifecycle.pod.surroundings import longest_seconds
@@ -24,43 +23,34 @@ INVENTORY_SECONDS = 90.0
 """How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
 
 
-class _Wait(NamedTuple):
-    """A run that waits for the inventories of its pods."""
-
-    indices: Sequence[int]
-    ready: Callable[[], None]
-
-
-@dataclass
 class Preparations:
-    """What the coordinator knows of all pods. `inventories` are by completion index."""
+    """What the coordinator knows of all pods. `fail` gets why the first run cannot be: the job ends."""
 
-    pod: Pod
-    inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
-    """When each worker reached the phases of its start-up, by its own clock."""
-    _results_check: ResultsCheck | None = None
-    _reading: object | None = None
-    """The reading of baselines that goes on."""
-    _waits: list[_Wait] = field(default_factory=list)
-
-    def check_results_dir(self, fail: Callable[[AgentError], None]) -> None:
+    def __init__(self, pod: Pod, fail: Callable[[AgentError], None]) -> None:
+        self.pod = pod
+        self._fail = fail
+        self.inventories: dict[int, Mapping[str, str]] = {}
+        """By completion index."""
+        self.phases: dict[int, Mapping[str, float]] = {}
+        """When each worker reached the phases of its start-up, by its own clock."""
+        self.results_check = ResultsCheck(pod, fail)
         """No run begins before this is over."""
-        self._results_check = ResultsCheck(self.pod, fail)
-        self._results_check.start()
-        self._results_check.over.when(self._go_on)
+        self._baselines = Once()
+        """They are read for the newest run that needs them."""
+        self._baselines.happen()
+        self._waits: list[tuple[Sequence[int], Once]] = []
+        """Runs that wait for the inventories of these pods."""
 
-    def when_checked(self, action: Callable[[], None]) -> None:
-        """Call it when it is known whether the results directory can be used."""
-        assert self._results_check is not None
-        self._results_check.over.when(action)
+    def start(self) -> None:
+        self.results_check.start()
+        self.results_check.over.when(self._go_on)
 
-    def own_inventory(self, found: Mapping[str, str], fail: Callable[[AgentError], None]) -> None:
+    def own_inventory(self, found: Mapping[str, str]) -> None:
         """This pod's; without an mpirun that serves, a first run that needs one ends the job (66)."""
         mpi = mpi_of(found)
         if find_workload(self.pod.job.spec.workload).led and (mpi is None or mpi.problem):
             why = mpi.problem if mpi else found.get("problem", "this pod does not know its mpirun")
-            fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
+            self._fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
         self.inventory(0, found)
 
     def inventory(self, index: int, found: Mapping[str, str], phases: Mapping[str, float] | None = None) -> None:
@@ -74,12 +64,12 @@ class Preparations:
 
         `baselines`: read their files first, the user's may have changed since the last run.
         """
-        wait = _Wait(indices, ready)
-        self._waits.append(wait)
+        known = Once()
+        known.when(ready)
+        self._waits.append((indices, known))
         if baselines:
             self._read_baselines()
-        patience = INVENTORY_SECONDS + longest_seconds(self.pod.settings)
-        self.pod.machine.later(patience, lambda: self._end(wait))
+        self.pod.machine.later(INVENTORY_SECONDS + longest_seconds(self.pod.settings), known.happen)
         self._go_on()
 
     def _read_baselines(self) -> None:
@@ -89,12 +79,12 @@ class Preparations:
         if not own:
             self.pod.learn(baselines=known)
             return
-        reading = self._reading = object()
+        reading = self._baselines = Once()
 
         def have(text: str) -> None:
-            if self._reading is reading:
+            if self._baselines is reading and not reading.happened:
                 self.pod.learn(baselines={**known, own: text})
-                self._reading = None
+                reading.happen()
                 self._go_on()
 
         def read() -> str:
@@ -108,16 +98,12 @@ class Preparations:
         machine.later(5.0, lambda: have(""))
 
     def _go_on(self) -> None:
-        if (self._results_check and not self._results_check.over.happened) or self._reading is not None:
+        if not (self.results_check.over.happened and self._baselines.happened):
             return
-        for wait in list(self._waits):
-            if all(index in self.inventories for index in wait.indices):
-                self._end(wait)
-
-    def _end(self, wait: _Wait) -> None:
-        if wait in self._waits:
-            self._waits.remove(wait)
-            wait.ready()
+        self._waits = [(indices, known) for indices, known in self._waits if not known.happened]
+        for indices, known in self._waits:
+            if all(index in self.inventories for index in indices):
+                known.happen()
 
     # What follows from it
 
