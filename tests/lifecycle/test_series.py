@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.lifecycle.runs.part_series import PIECE, SERIES_SECONDS
+from agent.lifecycle.runs.part_files import PIECE, SERIES_SECONDS
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_results import REPORT, result

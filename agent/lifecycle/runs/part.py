@@ -157,7 +157,7 @@ class RunPart:
         launch = self._launch
         if self._workload.led:
             self.hanging.start(is_lead=launch is not None)
-        self._files.series.begin()
+        self._files.begin_series()
         self._health.begin()
         if launch is not None:
             self._start(launch)
@@ -206,7 +206,7 @@ class RunPart:
             self.output.say(what)
             end = PartEnd(code, code)
         self._phase = PartPhase.ENDED
-        self._files.series.stop()
+        self._files.stop_series()
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._finish(end))
 
     # Ending it

@@ -7,16 +7,16 @@ from typing import Any
 
 from agent import wire
 from agent.cutting import cut_at_word
-from agent.decide.messages import SaidOfPart
+from agent.decide.messages import SaidOfPart, TellSeries
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.secret_variables import storable
+from agent.decide.series import MOST_FILE, PodSeries, SeriesReader
 from agent.health.why.dump import is_dump
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.runs.part_series import PartSeries
-from agent.machine.api import RunMarks
+from agent.machine.api import RunMarks, Timer
 from agent.wire import finite, json_object
 from agent.workloads.base import RunContext, Workload
 from agent.workloads.held_rank import invitation, start_script
@@ -25,17 +25,26 @@ MOST_ERROR = 64 << 10
 MOST_LEFT = 1000
 MOST_NOTES = 1 << 20
 """How many bytes at both ends of each file the workload inspects."""
+SERIES_SECONDS = 30.0
+"""A pod that is lost has told its series up to so long before."""
+PIECE = 256 << 10
+"""Bytes of series that are read at once in the loop: 4,000 records, some 30 ms. What is left comes a second later."""
 
 
 class PartFiles:
-    """Made before a part begins, read when it is over, or while it runs to see how far it is."""
+    """Made before a part begins, read when it is over, or while it runs to see how far it is. `say` gets what is new
+    meanwhile in what the program writes of itself (A4_SERIES_FILE)."""
 
     def __init__(self, pod: Pod, workload: Workload, context: RunContext, say: Callable[[SaidOfPart], None]) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._workload = workload
         self._context = context
-        self.series = PartSeries(pod.machine, context, say)
+        self._say = say
+        self._series = SeriesReader(len(context.plan.peers))
+        self._series_told = 0
+        """Bytes of which `say` was told."""
+        self._series_timer: Timer | None = None
 
     def make(self, marks: RunMarks) -> None:
         """Directories, hostfiles, and for ranks under mpirun the marks that they take on. Raises SystemFault."""
@@ -88,13 +97,46 @@ class PartFiles:
             versions={name: one for name, one in versions.items() if isinstance(one, str)},
             collective=end.collective or finite(self._left_by_hook("first-collective").decode(errors="replace")),
         )
-        has_notes, has_series = bool(self._machine.list_dir(self._context.notes_dir)), self.series.stop()
+        self.stop_series()
+        directory, _, name = self._context.series_file.rpartition("/")
+        has_notes = bool(self._machine.list_dir(self._context.notes_dir))
+        has_series = name in self._machine.list_dir(directory)
 
         def read_rest() -> PartEnd:
             whole = end._replace(notes=self._notes()) if has_notes else end
-            return whole._replace(series=self.series.finish()) if has_series else whole
+            return whole._replace(series=self._whole_series()) if has_series else whole
 
         return end, read_rest if has_notes or has_series else None
+
+    def begin_series(self) -> None:
+        """The part runs: look from time to time."""
+        self._series_timer = self._machine.later(SERIES_SECONDS, self._look_at_series)
+
+    def stop_series(self) -> None:
+        if self._series_timer is not None:
+            self._series_timer.cancel()
+
+    def _look_at_series(self) -> None:
+        if self._read_series() == PIECE:
+            self._series_timer = self._machine.later(1.0, self._look_at_series)
+            return
+        self.begin_series()
+        if self._series.offset > self._series_told:
+            self._series_told = self._series.offset
+            self._say(TellSeries(self._context.run_id, self._series.told()))
+
+    def _whole_series(self) -> PodSeries:
+        while self._read_series():
+            pass
+        self._series.finish()
+        return self._series.told()._replace(empty=not self._series.offset)
+
+    def _read_series(self) -> int:
+        """How many bytes there were."""
+        offset = self._series.offset
+        data = self._machine.read_part(self._context.series_file, offset, min(PIECE, MOST_FILE - offset))
+        self._series.take(data)
+        return len(data)
 
     def _left_by_hook(self, name: str) -> bytes:
         """What a rank has left for the result (entrypoints/hook)."""
