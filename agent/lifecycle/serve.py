@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from agent.errors import AgentError, ClusterBusy, Exit
 from agent.lifecycle.pod.pod import Job, Pod
@@ -16,28 +16,16 @@ from agent.machine.loop import Loop
 from agent.paths import RunDir
 
 if TYPE_CHECKING:
-    from agent.lifecycle.runs.own_parts import Parts
+    from agent.lifecycle.coordinator import Coordinator
+    from agent.lifecycle.worker import Worker
+
+    Role: TypeAlias = Coordinator | Worker
+    """Its `start` is called once; `fail`, `bug` and `signalled` at any time after it."""
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that mean something to workloads: the processes of runs in this pod get them."""
 # What a terminal, or a job that was put into the background, sends.
 IGNORED = (signal.SIGHUP, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-
-
-class Role(Protocol):
-    """Coordinator or worker: what the loop tells a pod. `start` is called once, the others at any time after it."""
-
-    def start(self) -> None: ...
-
-    def fail(self, error: AgentError) -> None: ...
-
-    def bug(self, traceback: str) -> None: ...
-
-    def signalled(self, number: int) -> None: ...
-
-    @property
-    def parts(self) -> Parts:
-        """This pod's parts of runs."""
 
 
 def serve(job: Job, log: Log) -> int:

@@ -20,7 +20,7 @@ from agent.errors import AgentError, Exit, PeerLost
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.questions import refusal
-from agent.lifecycle.channel.to_coordinator import Awaiting, CoordinatorEvents, ToCoordinator
+from agent.lifecycle.channel.to_coordinator import CoordinatorEvents, ToCoordinator
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
@@ -83,7 +83,6 @@ class Worker:
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
         self._told: JobEnd | None = None
         """The signal that has ended this pod, or the cluster in its sleep."""
-        self._awaiting = Awaiting(pod, self.coordinator, self.fail)
         self._beat = beat_seconds(pod.settings.lease)
         """Seconds between two signs of life."""
 
@@ -101,7 +100,7 @@ class Worker:
         self.coordinator.accept()
         self._preparing.start_sshd(self._can_be_heard)
         self._preparing.gather_facts(lambda facts: self._introduce() if self.coordinator.met else None)
-        self._awaiting.start()
+        self.coordinator.await_plan()
         self._machine.later(self._beat, self._beats)
 
     def _can_be_heard(self) -> None:
@@ -165,7 +164,7 @@ class Worker:
         except ValueError as error:
             self.coordinator.not_understood("plan", error)
             return
-        self._awaiting.over = True
+        self.coordinator.awaits_plan = False
         keep_plan(self._pod, plan)
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")
@@ -258,7 +257,7 @@ class Worker:
             return
         self._life = Life.LEAVING
         self._requests.ends = True
-        self._awaiting.over = True
+        self.coordinator.awaits_plan = False
         self._requests.questions.give_up(refusal(PeerLost("this pod is ending")))
         self.parts.stop_all(self._say_last_words)
 
@@ -284,7 +283,7 @@ class Worker:
             return
         self._say_beat()
         silent = self.coordinator.silent_seconds()
-        if self._awaiting.over and self._life is Life.LIVING and silent > self._settings.lease:
+        if not self.coordinator.awaits_plan and self._life is Life.LIVING and silent > self._settings.lease:
             if self._end is None:
                 self.fail(PeerLost(self._silence()))
             else:

@@ -16,7 +16,7 @@ from agent.fabrics.profiles import PROFILES
 from agent.health.why.records import PodRecords
 from agent.launch import Launch
 from agent.lifecycle.looking.question import LookAnswer
-from agent.lifecycle.serve import Role, guarded
+from agent.lifecycle.serve import guarded
 from agent.machine.api import (
     Channel,
     Child,
@@ -37,6 +37,7 @@ from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, 
 from tests.fake.storage import FakeClient, FakeKeeperProcess, FakeSpool, Hangs
 
 if TYPE_CHECKING:
+    from agent.lifecycle.serve import Role
     from tests.fake.pod import FakePod
 
 DIRECTORIES = {

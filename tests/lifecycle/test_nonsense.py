@@ -151,7 +151,7 @@ def expect_no_bug(world: FakeWorld) -> None:
 @given(nonsense(OF_WORKERS))
 def test_what_a_worker_says(said: Message) -> None:
     world = running()
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[attr-defined]
+    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
     world.pod(2).agent.post(0, lambda: link.say(named(said, world.pod(0).state()["run"]["id"])))
     expect_no_bug(world)
 
@@ -162,7 +162,7 @@ def test_what_a_worker_says_while_the_cluster_forms(said: Message) -> None:
     world = new_world()
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[attr-defined]
+    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
     world.pod(2).agent.post(0, lambda: link.say(said))
     expect_no_bug(world)
 
@@ -172,7 +172,7 @@ def test_facts_of_another_pod(index: int) -> None:
     world = new_world()
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[attr-defined]
+    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
     world.pod(2).agent.post(0, lambda: link.say(message(TellFacts(FACTS._replace(index=index)))))
     assert set(world.run().values()) == {75}, world.dump()
     assert f"facts of pod {index}" in world.pod(0).said()["why"]
@@ -182,7 +182,7 @@ def test_facts_of_another_pod(index: int) -> None:
 @given(nonsense(OF_COORDINATORS))
 def test_what_a_coordinator_says(said: Message) -> None:
     world = running()
-    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[union-attr]
     run = world.pod(0).state()["run"]["id"]
     world.pod(0).agent.post(0, lambda: roster.peers[2].link.say(named(said, run)))
     expect_no_bug(world)

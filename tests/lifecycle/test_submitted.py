@@ -857,7 +857,7 @@ def test_a_command_beside_keeps_an_idle_cluster() -> None:
 )
 def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays(message: dict[str, Any]) -> None:
     world = sleeping()
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[attr-defined]
+    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
     world.pod(2).agent.post(0, lambda: link.say(message))
     world.wait(5)
     assert "does not understand" in world.pod(0).state()["lost"]["2"]["why"], world.dump()
@@ -871,7 +871,7 @@ def test_a_worker_that_is_let_go_without_a_result_ends_with_75() -> None:
     world = FakeWorld(2, "script")
     world.pod(0).life = world.pod(1).life = FOREVER
     world.until_event("run-started")
-    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[union-attr]
     world.pod(0).agent.post(0, lambda: roster.peers[1].link.say({"type": "end"}))
     world.run()
     assert world.pod(1).code == 75, world.dump()
@@ -956,7 +956,7 @@ def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: di
     world = FakeWorld(2, "script")
     world.pod(0).life = world.pod(1).life = FOREVER
     world.until_event("run-started")
-    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[union-attr]
     world.pod(0).agent.post(0, lambda: roster.peers[1].link.say(message))
     world.run()
     assert world.codes() == {0: 75, 1: 75}, world.dump()

@@ -196,7 +196,7 @@ def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
     world.pod(2).evidence_seconds = None
     client = world.pod(1).agent.client()
     number = client.ask("why", run=run)
-    link = world.pod(3).agent.role.coordinator.link  # type: ignore[attr-defined]
+    link = world.pod(3).agent.role.coordinator.link  # type: ignore[union-attr]
     odd = message(Evidence(run, "", {"pod": "three"}))
 
     def say() -> None:

@@ -49,6 +49,8 @@ class ToCoordinator:
         self.link = Link()
         self._nonce = ""
         """The coordinator's; empty until one has come."""
+        self.awaits_plan = True
+        """False once it is here, or this pod no longer waits for it."""
 
     @property
     def met(self) -> bool:
@@ -156,50 +158,40 @@ class ToCoordinator:
         self.link.resend()
         self._tell.greeted()
 
+    # The time before the plan
 
-class Awaiting:
-    """The time before the plan, until somebody sets `over`. `fail` gets PeersMissing when A4_PEER_TIMEOUT_SECONDS have
-    passed and the coordinator is not heard: it has not come, or it has gone and nobody has replaced it.
+    def await_plan(self) -> None:
+        """`failed` gets PeersMissing when A4_PEER_TIMEOUT_SECONDS have passed and the coordinator is not heard: it has
+        not come, or it has gone and nobody has replaced it.
 
-    Workers are contacted, they contact nobody: a worker that cannot be reached has no other way to notice it.
-    """
-
-    def __init__(self, pod: Pod, coordinator: ToCoordinator, fail: Callable[[AgentError], None]) -> None:
-        self._pod = pod
-        self._machine = pod.machine
-        self._lease = pod.settings.lease
-        self._coordinator = coordinator
-        self._fail = fail
-        self.over = False
-        """The plan is here, or this pod no longer waits for it."""
-
-    def start(self) -> None:
+        Workers are contacted, they contact nobody: a worker that cannot be reached has no other way to notice it.
+        """
         self._machine.later(self._pod.settings.peer_timeout, self._time_is_up)
         self._machine.later(REPORT_SECONDS, self._report)
 
     def _report(self) -> None:
-        if self.over:
+        if not self.awaits_plan:
             return
-        if self._coordinator.link.channel is None:
-            silent = f"; {self._coordinator.silence()}" if self._coordinator.met else ""
+        if self.link.channel is None:
+            silent = f"; {self.silence()}" if self.met else ""
             self._pod.log.info(f"waiting for the coordinator to connect{silent}")
         self._machine.later(REPORT_SECONDS, self._report)
 
     def _time_is_up(self) -> None:
         """A coordinator that is heard has a deadline of its own, which may be later."""
-        if self.over:
+        if not self.awaits_plan:
             return
-        silent = self._coordinator.silent_seconds()
-        if self._coordinator.met and silent <= self._lease:
-            self._machine.later(self._lease - silent + beat_seconds(self._lease), self._time_is_up)
+        pod, settings, silent = self._pod, self._pod.settings, self.silent_seconds()
+        if self.met and silent <= settings.lease:
+            self._machine.later(settings.lease - silent + beat_seconds(settings.lease), self._time_is_up)
             return
-        pod, limit = self._pod, f"{self._pod.settings.peer_timeout:.0f} s"
-        if self._coordinator.met:
-            what = f"the coordinator has been {self._coordinator.silence()}, and there is no plan after {limit}"
-            self._fail(PeersMissing(what, f"look at {pod.where(0)}: it was lost while the cluster formed"))
+        limit = f"{settings.peer_timeout:.0f} s"
+        if self.met:
+            what = f"the coordinator has been {self.silence()}, and there is no plan after {limit}"
+            self._tell.failed(PeersMissing(what, f"look at {pod.where(0)}: it was lost while the cluster formed"))
             return
-        address = f"{pod.known.interface.address}:{pod.settings.ssh_port}"
-        self._fail(
+        address = f"{pod.known.interface.address}:{settings.ssh_port}"
+        self._tell.failed(
             PeersMissing(
                 f"the coordinator did not come within {limit}",
                 f"sshd listens on {address}. Why it was not reached stands in the log of {pod.where(0)}; "
