@@ -26,7 +26,6 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
 from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, warned
-from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
@@ -88,9 +87,8 @@ class Run:
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
-        self.why = Why(pod, workload, context, lambda: self.course.open, roster)
+        self.why = Why(pod, workload, context, roster, lambda: self.course.open, self.cancel)
         self.afterwards = Afterwards(pod, self.why, self._judge_if_over)
-        self._limits = RunLimits(pod, context, self.why, self.cancel)
 
     @property
     def run_id(self) -> str:
@@ -167,8 +165,7 @@ class Run:
 
     def _enter(self, phase: Phase, before: Phase) -> None:
         if phase >= Phase.FAILING:
-            self._limits.stop()
-            self.why.stop()  # and its timers, which are those of the limits, too
+            self.why.stop()
         match phase:
             case Phase.PREPARING:
                 self._tell_open(Prepare(self.run_id, self.context.spec, tuple(self.context.indices)))
@@ -178,7 +175,6 @@ class Run:
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
-                    self._limits.start()
                     self.why.start()
             case Phase.OVER:
                 self._judge()

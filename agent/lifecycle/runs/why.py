@@ -1,7 +1,8 @@
 """Why a run stands still: all its pods are asked what its processes do, and the answers are joined.
 
 The coordinator asks when a limit is hit, when the run has been silent for A4_WHY_SECONDS, when somebody ends a run that
-is silent, and when somebody wants to know.
+is silent, and when somebody wants to know. A run that hangs is only seen by its silence. Before it is ended, and with
+it what it hangs in, everybody is asked: afterwards nobody could tell.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ from agent import wire
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
+from agent.decide.words import lines
+from agent.errors import Exit
 from agent.health.why.records import Collected, GroupProgress, PodRecords
+from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.looking.question import APART_SECONDS
 from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Timer
+from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext, Workload
 
 Trigger = Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"]
 LOOK_SECONDS = 9.0
 """How long each pod may look."""
+MOST_WHY = 6000
+"""Characters of what all pods say in the reason of the end; the rest is in their files."""
 
 
 @dataclass(eq=False)
@@ -38,18 +45,26 @@ class Asker:
 
 
 class Why:
-    """Looks at one run for who holds it up. `waiting` has the pods whose part is not over."""
+    """Looks at one run for who holds it up. `waiting` has the pods whose part is not over; `end` gets why the run ends
+    when it has hit a limit."""
 
     def __init__(
-        self, pod: Pod, workload: Workload, context: RunContext, waiting: Callable[[], Set[int]], roster: Roster
+        self,
+        pod: Pod,
+        workload: Workload,
+        context: RunContext,
+        roster: Roster,
+        waiting: Callable[[], Set[int]],
+        end: Callable[[JobEnd], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._workload = workload
         self._context = context
-        self._waiting = waiting
         self._roster = roster
-        self.timers = Timers(pod.machine)
+        self._waiting = waiting
+        self._end = end
+        self._timers = Timers(pod.machine)
         """Cancelled when the run ends."""
         self._with_dumps: frozenset[int] | None = None
         """Once all parts are over: the pods that are still asked."""
@@ -59,7 +74,9 @@ class Why:
         """What pods have seen; a text: why that cannot be read; None: nothing goes on there."""
         self._began: float | None = None
         """When its pods were told to begin, on this pod's clock."""
-        self.summaries: dict[int, str] = {}
+        self._hit: JobEnd | None = None
+        """The limit that was hit, while pods are asked."""
+        self._summaries: dict[int, str] = {}
         """What pods said for people, in the last look."""
         self.found: Diagnosis | None = None
         """The last that was decided by itself, for those who ask when the run is over."""
@@ -70,8 +87,9 @@ class Why:
         return self._pod.settings.why and self._context.spec.without is None
 
     def stop(self) -> None:
-        """The run ends: it is looked at no more, but for those who wait for an answer."""
-        self.timers.cancel()
+        """The run ends: limits no longer count, and it is looked at no more, but for those who wait for an answer."""
+        self._hit = None
+        self._timers.cancel()
         for one in [one for one in self._asked if one.trigger == "silence"]:
             self._asked.remove(one)
             one.late.cancel()
@@ -97,15 +115,15 @@ class Why:
         self._with_dumps = frozenset(pods)
         self.ask("watchdog", 5.0, done)  # ranks are gone: there are files to read, and nothing else
 
-    def awaited(self) -> Set[int]:
+    def _awaited(self) -> Set[int]:
         """Pods that can still say something of it."""
         return self._waiting() if self._with_dumps is None else self._with_dumps
 
     def ask(self, trigger: Trigger, seconds: float, done: Callable[[Collected], None]) -> None:
         """Have every pod look for at most so long; `done` gets what came in time. A look that goes on is joined."""
         if not self._asked:
-            self._answers, self.summaries = {}, {}
-            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self.awaited()))
+            self._answers, self._summaries = {}, {}
+            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._awaited()))
         # Answers are on their way a little longer than pods look.
         asker = Asker(trigger, done, self._machine.later(seconds + 2.0, lambda: self._answer([asker])))
         self._asked.append(asker)
@@ -115,7 +133,7 @@ class Why:
         """A pod has looked, and its last word counts; None: it has no part in the run any more."""
         if not self._asked:
             return
-        self.summaries[index] = said.summary if said is not None else ""
+        self._summaries[index] = said.summary if said is not None else ""
         if said is None or not said.records:
             self._answers.setdefault(index, None)
         else:
@@ -126,7 +144,7 @@ class Why:
         self._answer_if_all()
 
     def _answer_if_all(self) -> None:
-        if self.awaited() <= self._answers.keys():
+        if self._awaited() <= self._answers.keys():
             asked = list(self._asked)
             self._machine.later(0, lambda: self._answer(asked))
 
@@ -143,7 +161,7 @@ class Why:
         spec, pods = context.spec, len(context.indices)
         answers = [self._answers.get(index) for index in context.indices]
         records = tuple(answer for answer in answers if isinstance(answer, PodRecords))
-        silent = dict.fromkeys(self.awaited() - self._answers.keys(), "it did not answer in time")
+        silent = dict.fromkeys(self._awaited() - self._answers.keys(), "it did not answer in time")
         silent |= {index: why for index, why in self._answers.items() if isinstance(why, str)}
         silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
         kind = kind_of(self._workload)
@@ -161,27 +179,62 @@ class Why:
             trigger=trigger,
         )
 
-    # By itself, in silence
+    # Limits: how long it may take, and how long it may print nothing
+
+    def _ask_at_limit(self, trigger: Trigger, which: str) -> None:
+        if self._hit is not None:
+            return
+        self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
+        self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
+        self.ask(trigger, LOOK_SECONDS, self._end_run)
+
+    def _end_run(self, collected: Collected) -> None:
+        if self._hit is not None:
+            found = self.found = decided(self._pod, collected)
+            self._end(self._hit._replace(why=lines(found.sentence if found is not None else "", self._described())))
+
+    def _described(self) -> str:
+        found = self._summaries
+        said = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
+        said.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
+        silent = sorted(self._awaited() - set(found))
+        if silent:
+            said.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
+        text = "\n".join(said)
+        directory = f"{self._pod.dir.run(self._context.run_id)}/evidence.txt"
+        cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
+        return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"
+
+    # By itself
 
     def start(self) -> None:
-        """The run has begun."""
-        self._began = self._machine.now()
+        """Every part has begun."""
+        spec, began = self._context.spec, self._machine.now()
+        self._began = began
+        if spec.timeout:
+            which = f"the time limit of {spec.timeout:g} s"
+            self._timers.later(spec.timeout, lambda: self._ask_at_limit("timeout", which))
+        if spec.stall:
+            # What workers print is known with their next beat.
+            late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
+            silence = f"the limit of {spec.stall:g} s without a line of output"
+            self._when_silent(spec.stall + late, began, lambda: self._ask_at_limit("stall", silence))
         limit = self._pod.settings.why_seconds
         if self._watched and limit and self._workload.exclusive:
-            self._look_in_silence(limit, self._began)
+            self._look_in_silence(limit, began)
 
     def _look_in_silence(self, limit: float, began: float) -> None:
-        self.when_silent(
+        self._when_silent(
             limit, began, lambda: self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
         )
 
-    def when_silent(self, limit: float, began: float, action: Callable[[], None]) -> None:
+    def _when_silent(self, limit: float, began: float, action: Callable[[], None]) -> None:
         """Call it when the run has printed nothing for so long, at the earliest from `began` on."""
         left = limit - (self._machine.now() - max(began, self._printed()))
         if left < 0.01:  # a rounding error, not a time to wait
             action()
         else:
-            self.timers.later(left, lambda: self.when_silent(limit, began, action))
+            self._timers.later(left, lambda: self._when_silent(limit, began, action))
 
     def _look_again(self, first: Collected, limit: float) -> None:
         apart = min(30.0, limit / 2)  # the numbers of a healthy run may stand still for a while
@@ -190,17 +243,17 @@ class Why:
         def again() -> None:
             self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began, limit))
 
-        self.timers.later(apart, again)
+        self._timers.later(apart, again)
 
     def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
         if moves(both) or (found is not None and found.status == "moves"):
-            self.timers.later(limit, lambda: self._look_in_silence(limit, self._machine.now()))
+            self._timers.later(limit, lambda: self._look_in_silence(limit, self._machine.now()))
             return
         printed = self._printed()
-        self.timers.later(limit, lambda: self._await_words(limit, printed))
+        self._timers.later(limit, lambda: self._await_words(limit, printed))
         self.found = found
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
@@ -211,7 +264,7 @@ class Why:
         if printed - before > 1.0:  # pods say how long ago they printed, a little sooner or later each time
             self._look_in_silence(limit, printed)
         else:
-            self.timers.later(limit, lambda: self._await_words(limit, before))
+            self._timers.later(limit, lambda: self._await_words(limit, before))
 
 
 def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipeline", ""]:
