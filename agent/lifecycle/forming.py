@@ -173,6 +173,6 @@ class Forming:
         seconds = self._settings.peer_timeout
         text = f"{len(absent)} of {self._settings.nnodes} pods did not come within {seconds:.0f} s"
         reasons = "\n".join(f"{self._pod.where(index)}: {why}" for index, why in absent.items())
-        refused = any(index in absent for index in self._roster.identity_problems())
+        refused = any(peer.identity for peer in self._roster.peers.values() if not peer.connected)
         self.over = True
         raise (IdentityRefused if refused else PeersMissing)(text, reasons)

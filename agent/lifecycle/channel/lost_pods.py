@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from agent.decide.messages import Cluster, Said
 from agent.decide.pod_state import Loss
-from agent.errors import PeerLost
 from agent.lifecycle.pod.pod import Pod
 
 SHOWN = 12
@@ -47,8 +46,3 @@ class LostPods:
     def reasons(self) -> dict[int, str]:
         """Why each lost pod is lost, by index."""
         return {index: lost.why for index, lost in self._lost.items()}
-
-    def error(self, index: int) -> PeerLost:
-        """The error for a request that concerns a pod that cannot be reached."""
-        why = self.reasons().get(index)
-        return PeerLost(f"{self._pod.where(index)}, is lost: {why}" if why else f"there is no pod {index}")

@@ -122,12 +122,9 @@ class Roster:
         """A worker that can be talked to. Raises PeerLost."""
         peer = self.peers.get(index)
         if peer is None or peer.lost:
-            raise self.lost.error(index)
+            why = self.lost.reasons().get(index)
+            raise PeerLost(f"{self._pod.where(index)}, is lost: {why}" if why else f"there is no pod {index}")
         return peer
-
-    def identity_problems(self) -> list[int]:
-        """Pods that are absent and of which somebody else has answered."""
-        return [i for i, peer in self.peers.items() if not peer.connected and peer.identity]
 
     def drop(self, index: int, reason: str) -> None:
         """Give a worker up without a word to the coordinator, which has decided it."""

@@ -14,8 +14,8 @@ LOOK_SECONDS = 5.0
 """Between two looks at what the process says and at the ranks' files."""
 ENDING_SECONDS = 10.0
 """How long a process that has reported its end may take to exit."""
-AFTER_RANKS_SECONDS, MOST_AFTER_RANKS_SECONDS = 5.0, 60.0
-"""How long mpirun may be silent after all ranks have ended, and how long it may print: output may be on its way."""
+AFTER_RANKS_SECONDS = 5.0
+"""How long mpirun may be silent after all ranks have ended: output may be on its way."""
 
 
 @dataclass
@@ -34,23 +34,23 @@ class Hanging:
 
     def start(self, *, is_lead: bool) -> None:
         """The part has begun; on the lead there is a process."""
-        self._machine.later(LOOK_SECONDS, self._look_at_ranks)
+        self._later(LOOK_SECONDS, self._look_at_ranks)
         if is_lead:
-            self._machine.later(LOOK_SECONDS, self._look_for_the_end)
+            self._later(LOOK_SECONDS, self._look_for_the_end)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call it then, if the part still goes on."""
+        self._machine.later(seconds, lambda: action() if self._goes_on() else None)
 
     # What the process says
 
     def _look_for_the_end(self) -> None:
-        if not self._goes_on():
-            return
         if self._files.is_ending(self._output.text()):
-            self._machine.later(ENDING_SECONDS, self._end_if_it_hangs)
+            self._later(ENDING_SECONDS, self._end_if_it_hangs)
         else:
-            self._machine.later(LOOK_SECONDS, self._look_for_the_end)
+            self._later(LOOK_SECONDS, self._look_for_the_end)
 
     def _end_if_it_hangs(self) -> None:
-        if not self._goes_on():
-            return
         silent = self._machine.now() - self._output.printed
         # Ranks of other pods may run, and print.
         if silent < ENDING_SECONDS or not self._files.is_ending(self._output.text()):
@@ -61,23 +61,19 @@ class Hanging:
     # What the ranks' records say
 
     def _look_at_ranks(self) -> None:
-        if not self._goes_on():
-            return
         if self._files.ranks_over():
             self._ranks_over()
         else:
-            self._machine.later(LOOK_SECONDS, self._look_at_ranks)
+            self._later(LOOK_SECONDS, self._look_at_ranks)
 
     def all_ranks_over(self) -> None:
         """The ranks of all pods have ended."""
-        latest = self._machine.now() + MOST_AFTER_RANKS_SECONDS
-        self._machine.later(AFTER_RANKS_SECONDS, lambda: self._end_when_silent(latest))
+        latest = self._machine.now() + 60.0  # however much it prints
+        self._later(AFTER_RANKS_SECONDS, lambda: self._end_when_silent(latest))
 
     def _end_when_silent(self, latest: float) -> None:
-        if not self._goes_on():
-            return
         left = min(self._output.printed + AFTER_RANKS_SECONDS, latest) - self._machine.now()
         if left > 0:
-            self._machine.later(left, lambda: self._end_when_silent(latest))
+            self._later(left, lambda: self._end_when_silent(latest))
         else:
             self._end("all ranks have ended and mpirun has not: it is ended. A process they left may hold their output")

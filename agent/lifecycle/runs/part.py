@@ -20,7 +20,7 @@ from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
 from agent.errors import AgentError, SystemFault
 from agent.launch import Launch
-from agent.lifecycle.once import Once, Timers
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
@@ -82,7 +82,6 @@ class RunPart:
         """At most one, while it runs."""
         self._terminated = False
         """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
-        self._timers = Timers(pod.machine)
         self._files = PartFiles(pod, workload, context, say)
         self._health = PartHealth(pod, workload, context, say)
         self._reports = workload.exclusive and context.index == context.lead
@@ -251,7 +250,7 @@ class RunPart:
         if self.process is None:
             self._exited(0)
             return
-        self._timers.later(seconds, self._kill_process)
+        self._machine.later(seconds, self._kill_process)
         if self._terminated:
             return
         self._terminated = True
@@ -276,7 +275,6 @@ class RunPart:
         if self._phase >= PartPhase.ENDED:
             return
         self._phase = PartPhase.ENDED
-        self._timers.cancel()
         self.process = None
         self._health.look_again()
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._swept(status, count, left))

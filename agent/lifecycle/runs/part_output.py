@@ -13,8 +13,6 @@ from agent.workloads.base import RunContext, Workload
 
 MOST_RECENT = 1000
 """Bytes in which the beginning of an awaited line is looked for."""
-PATIENCE_SECONDS = 60.0
-"""How long a reader waits for new output, at most."""
 
 
 class PartOutput:
@@ -97,13 +95,13 @@ class PartOutput:
         self._wake()
 
     def when_more(self, action: Callable[[], None]) -> None:
-        """Call `action` once, when there is more to read, nothing more to come, or PATIENCE_SECONDS have passed.
+        """Call `action` once, when there is more to read, nothing more to come, or a minute has passed.
 
         The last, so that readers who went away are forgotten.
         """
         self._waiting.append(action)
         if self._patience is None:  # one for all readers: a run that prints much has thousands of them in that time
-            self._patience = self._machine.later(PATIENCE_SECONDS, self._no_more_patience)
+            self._patience = self._machine.later(60.0, self._no_more_patience)
 
     def _no_more_patience(self) -> None:
         self._patience = None

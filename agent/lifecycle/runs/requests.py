@@ -92,8 +92,7 @@ class CoordinatorRequests:
             if index == 0:
                 self._parts.read(fields, answer)
             else:
-                asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
-                self._roster.reachable(index).questions.ask(op, asked, answer)
+                self._roster.reachable(index).questions.ask(op, fields, answer)
 
         def begun() -> None:
             # Later: what this pod tells itself to begin comes first.

@@ -43,7 +43,7 @@ class WorkerRequests:
         elif self.ends:
             raise PeerLost("this pod is ending")
         else:
-            self.questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
+            self.questions.ask(op, fields, answer)
 
     def asked(self, ask: messages.Ask) -> None:
         """The coordinator wants to know what this pod printed."""
