@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from agent.decide.pipeline import Model, Packages, Stage
 from agent.errors import AgentError, SettingsError, SystemFault
 from agent.lifecycle.stages.work import NETWORK_TRIES, Begin, Work
+from agent.machine.stored import tree_bytes
 
 STAGE = Stage("environment", "each pod", Packages("python3", {"numpy": "numpy<2"}))
 LACKS = '{"numpy": "no numpy<2"}'
@@ -67,9 +67,8 @@ class BreakingOff(Answering):
         self._place = place
         self._failures = failures
 
-    @contextmanager
-    def looking_at(self, path: str) -> Iterator[None]:
-        yield
+    def bytes_in(self, path: str) -> int:
+        return tree_bytes(path)
 
     def run(self, stage: Stage, argv: Sequence[str], *more: Any, **how: Any) -> int:
         self.ran.append(argv)

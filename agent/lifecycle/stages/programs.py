@@ -17,9 +17,6 @@ from agent.machine import files
 from agent.machine.launching import Passing, Piped
 from agent.machine.stored import tree_bytes
 
-LookingAt = Callable[[str], AbstractContextManager[None]]
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-
 
 class Told(BaseException):
     """This process was told to end by a signal."""
@@ -36,7 +33,7 @@ class Signals:
         self._waits = False
         self.came = 0
         """The first that has come; 0: none."""
-        for number in SIGNALS:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -57,14 +54,15 @@ class Signals:
 
 @dataclass
 class Programs:
-    """One after the other, in this pod's environment. notes: file for lines that are worth keeping. Within `looking_at`
-    the shared storage is looked at, which may hang."""
+    """One after the other, in this pod's environment. Within `looking_at` the shared storage is looked at, which may
+    hang."""
 
     _environ: Mapping[str, str]
-    _notes: str
+    notes: str
+    """File for lines that are worth keeping."""
     _signals: Signals
     say: Callable[[str], None]
-    looking_at: LookingAt
+    looking_at: Callable[[str], AbstractContextManager[None]]
     lost: str = ""
     """Why nothing may be written any more; empty: it may."""
     _running: Piped | None = None
@@ -127,8 +125,9 @@ class Programs:
         if running := self._running:
             running.kill()
 
-    def note(self, line: str) -> None:
-        note(self._notes, line)
+    def bytes_in(self, path: str) -> int:
+        with self.looking_at(path):
+            return tree_bytes(path)
 
 
 def note(path: str, line: str) -> None:
@@ -148,7 +147,7 @@ class _Watch:
         self._total = total
         self._programs = programs
         self._began = self._heard = time.monotonic()
-        self._begin = self._there() if grows else 0
+        self._begin = programs.bytes_in(grows) if grows else 0
         self._ticks = 0
 
     def heard(self) -> None:
@@ -162,14 +161,10 @@ class _Watch:
         say = self._programs.say
         if self._grows:
             if self._ticks > 1:
-                words = download_words(seconds, self._begin, self._there(), self._total())
-                say(f"{self._name}: {words}")
+                there = self._programs.bytes_in(self._grows)
+                say(f"{self._name}: {download_words(seconds, self._begin, there, self._total())}")
             return 10.0
         quiet = 60.0  # nothing else is known of it than that it goes on
         if now - self._heard >= quiet:
             say(f"{self._name}: still at it after {duration_words(seconds)}")
         return quiet
-
-    def _there(self) -> int:
-        with self._programs.looking_at(self._grows):
-            return tree_bytes(self._grows)

@@ -12,7 +12,7 @@ from agent.decide.ending import exit_code, signal_name
 from agent.decide.pipeline import Files, GitCheckout, Model, Packages, Stage, StageCommand
 from agent.decide.progress import too_little_room
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost, SettingsError, SystemFault
-from agent.lifecycle.stages.programs import Programs
+from agent.lifecycle.stages.programs import Programs, note
 from agent.machine import stored
 from agent.machine.patience import retrying
 from agent.paths import package_home, shipped
@@ -92,7 +92,7 @@ class Work:
 
         def look(line: str) -> None:
             if ITERATION in line:
-                self._programs.note(f"{stage.name}\t{line}")
+                note(self._programs.notes, f"{stage.name}\t{line}")
                 self._tell(f"{stage.name}: {line.strip()}")
             if work.fails_on and re.search(work.fails_on, line):
                 found.append(line)
@@ -141,7 +141,7 @@ class Work:
     def _model(self, stage: Stage, work: Model) -> None:
         python = self._downloader(stage, work.source)
         argv = [python, "-I", shipped("entrypoints", "download-model.py"), work.source, work.name, work.revision]
-        policy = retrying(PeerLost, NETWORK_TRIES, self._programs.say, lambda: self._there(stage.staging))
+        policy = retrying(PeerLost, NETWORK_TRIES, self._programs.say, lambda: self._programs.bytes_in(stage.staging))
         policy(self._download, stage, [*argv, stage.staging])
 
     def _downloader(self, stage: Stage, source: str) -> str:
@@ -165,7 +165,7 @@ class Work:
     def _download(self, stage: Stage, argv: Sequence[str]) -> None:
         place = stage.staging or stage.target
         said: dict[str, Any] = {}
-        begin = self._there(place)
+        begin = self._programs.bytes_in(place)
         room: list[str] = []
 
         def heard(line: str) -> None:
@@ -187,10 +187,6 @@ class Work:
             raise kind(
                 str(said.get("what") or f"{stage.name}: {argv[0]} ended with {status}"), str(said.get("hint", ""))
             )
-
-    def _there(self, place: str) -> int:
-        with self._programs.looking_at(place):
-            return stored.tree_bytes(place)
 
     # Packages
 
