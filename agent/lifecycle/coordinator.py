@@ -15,9 +15,9 @@ from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, f
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
-from agent.lifecycle.channel.command_socket import CommandSocket, handled
+from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.peer import Peer
-from agent.lifecycle.channel.questions import Answer
+from agent.lifecycle.channel.questions import Answer, handled
 from agent.lifecycle.channel.roster import PodEvents, Roster
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.once import Once
@@ -114,10 +114,8 @@ class Coordinator:
                 self._heard_of_part(index, said)
             case messages.TellSeries() | messages.Health() | messages.TellHealth():
                 self._heard_of_part(index, said)
-            case messages.Ask():
-                self._requests.asked(peer, said)
-            case messages.Answer():
-                peer.questions.answered(said)
+            case messages.Ask() | messages.Answer():
+                peer.questions.heard(said, self._requests.handle)
             case messages.Stopping(end):
                 self._worker_stopping(index, end)
             case messages.Bye():

@@ -148,10 +148,8 @@ class Worker:
                 self._run_noted(run)
             case messages.Cluster():
                 self._pod.state.cluster(said.lost, said.missing)
-            case messages.Ask():
-                self._requests.asked(said)
-            case messages.Answer():
-                self._requests.questions.answered(said)
+            case messages.Ask() | messages.Answer():
+                self._requests.questions.heard(said, self._requests.read)
             case messages.SendResult():
                 self._result(said)
             case messages.End():

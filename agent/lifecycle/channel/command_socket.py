@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from agent.decide.os_refusals import refused
-from agent.errors import AgentError, SystemFault, UsageError
-from agent.lifecycle.channel.questions import Answer, refusal
+from agent.errors import SystemFault
+from agent.lifecycle.channel.questions import Handle, handled, refusal
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
@@ -25,9 +24,6 @@ TOO_MANY = SystemFault(
     "end some of them, or raise the container's limit of open files (ulimit -n)",
 )
 """What a command is told then, instead of an answer."""
-
-Handle = Callable[[str, dict[str, Any], Answer], None]
-"""Op, fields, and where the answer goes, now or later."""
 
 
 class CommandSocket:
@@ -85,15 +81,3 @@ class CommandSocket:
 
 def _line(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
-
-
-def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> None:
-    """Let `handle` answer; what it refuses, or what makes no sense, is an answer as well."""
-    try:
-        handle(op, fields, answer)
-    except AgentError as error:
-        answer(refusal(error))
-    except OSError as error:
-        answer(refusal(refused(f"the agent of this pod cannot do this {op!r}", error)))
-    except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))

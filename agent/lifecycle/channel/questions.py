@@ -7,14 +7,18 @@ from typing import Any
 
 from agent.decide import messages
 from agent.decide.messages import Said
-from agent.errors import AgentError, ClusterBusy
+from agent.decide.os_refusals import refused
+from agent.errors import AgentError, ClusterBusy, UsageError
 
 Answer = Callable[[dict[str, Any]], None]
 """Takes the answer: `ok` with what was asked for, or `error` as `refusal` makes it."""
+Handle = Callable[[str, dict[str, Any], Answer], None]
+"""Op, fields, and where the answer goes, now or later."""
 
 
 class Questions:
-    """Towards one peer. `say` delivers each message once; a peer that is lost never answers: see `give_up`."""
+    """Those to one peer, and its own. `say` delivers each message once; a peer that is lost never answers: see
+    `give_up`."""
 
     def __init__(self, say: Callable[[Said], None]) -> None:
         self._say = say
@@ -28,17 +32,30 @@ class Questions:
         self._say(messages.Ask(self._last, op, asked))
         self._open[self._last] = answer
 
-    def answered(self, told: messages.Answer) -> None:
-        """An `answer` has come; one that nobody waits for any more is no error."""
-        answer = self._open.pop(told.id, None)
-        if answer is not None:
-            answer(dict(told.answer))
+    def heard(self, said: messages.Ask | messages.Answer, handle: Handle) -> None:
+        """The peer asks, which `handle` answers, or answers; an answer that nobody waits for any more is no error."""
+        if isinstance(said, messages.Ask):
+            handled(handle, said.op, dict(said.fields), lambda body: self._say(messages.Answer(said.id, body)))
+        elif answer := self._open.pop(said.id, None):
+            answer(dict(said.answer))
 
     def give_up(self, error: dict[str, Any]) -> None:
         """Everybody who waits gets this answer instead."""
         waiting, self._open = self._open, {}
         for answer in waiting.values():
             answer(error)
+
+
+def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> None:
+    """Let `handle` answer; what it refuses, or what makes no sense, is an answer as well."""
+    try:
+        handle(op, fields, answer)
+    except AgentError as error:
+        answer(refusal(error))
+    except OSError as error:
+        answer(refusal(refused(f"the agent of this pod cannot do this {op!r}", error)))
+    except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))
 
 
 def refusal(error: AgentError) -> dict[str, Any]:

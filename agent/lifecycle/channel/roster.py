@@ -55,9 +55,7 @@ class Roster:
         """Workers by index. Empty before `start`, and for a pod that is alone."""
         self._pod = pod
         self._machine = pod.machine
-        self._log = pod.log
         self._hello = messages.Hello(messages.CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
-        self._lease = settings.lease
         self._tell = tell
         self._beat = beat_seconds(settings.lease)
         self._closed = False
@@ -208,7 +206,7 @@ class Roster:
         if problem.kind != peer.problem.kind:
             peer.problem_since = self._machine.now()
         if problem != peer.problem:
-            self._log.debug(f"pod {peer.index}: {problem.text}")
+            self._pod.log.debug(f"pod {peer.index}: {problem.text}")
         peer.problem = problem
         if problem.kind in IDENTITY_PROBLEMS:
             peer.identity = problem
@@ -303,7 +301,7 @@ class Roster:
                 self._drop_channel(peer, "its beats stopped")
             if peer.connected:
                 peer.link.mention(message(messages.Beat()))
-            if self.committed and not peer.lost and now - peer.link.heard > self._lease:
+            if self.committed and not peer.lost and now - peer.link.heard > self._pod.settings.lease:
                 self.lose(peer, self._reason(peer))
 
     def lose(self, peer: Peer, reason: str) -> None:

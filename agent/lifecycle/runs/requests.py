@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent import wire
-from agent.decide import messages
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
 from agent.decide.words import lines
 from agent.errors import Exit
 from agent.health.why.records import Collected
-from agent.lifecycle.channel.command_socket import handled
-from agent.lifecycle.channel.peer import Peer
-from agent.lifecycle.channel.questions import Answer
+from agent.lifecycle.channel.questions import Answer, handled
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
@@ -39,15 +36,6 @@ class CoordinatorRequests:
     _bookings: Bookings
     _submit: Callable[[RunSpec, Answer], None]
     _release: Callable[[bool, Answer], None]
-
-    def asked(self, peer: Peer, ask: messages.Ask) -> None:
-        """A command in that worker's pod asks."""
-
-        def answer(body: dict[str, Any]) -> None:
-            if not peer.lost:
-                peer.say(messages.Answer(ask.id, body))
-
-        handled(self.handle, ask.op, dict(ask.fields), answer)
 
     def handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         """Raises AgentError, KeyError, TypeError or ValueError, which become the answer."""

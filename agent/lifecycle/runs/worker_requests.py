@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from agent.decide import messages
 from agent.decide.messages import Said
 from agent.errors import PeerLost, PeersMissing
-from agent.lifecycle.channel.command_socket import handled
 from agent.lifecycle.channel.questions import Answer, Questions
 from agent.lifecycle.pod.pod import Pod
 
@@ -25,7 +23,6 @@ class WorkerRequests:
     def __init__(self, pod: Pod, parts: Callable[[], Parts], say: Callable[[Said], None]) -> None:
         self._pod = pod
         self._parts = parts
-        self._say = say
         self.questions = Questions(say)
         self.ends = False
         """The pod is ending: nothing new is passed on, as nobody might hear the answer."""
@@ -45,12 +42,8 @@ class WorkerRequests:
         else:
             self.questions.ask(op, fields, answer)
 
-    def asked(self, ask: messages.Ask) -> None:
-        """The coordinator wants to know what this pod printed."""
-
-        def handle(op: str, fields: dict[str, Any], answer: Answer) -> None:
-            if op != "read":
-                raise ValueError("no such request")
-            self._parts().read(fields, answer)
-
-        handled(handle, ask.op, dict(ask.fields), lambda body: self._say(messages.Answer(ask.id, body)))
+    def read(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """The coordinator asks what this pod printed, and nothing else."""
+        if op != "read":
+            raise ValueError("no such request")
+        self._parts().read(fields, answer)
