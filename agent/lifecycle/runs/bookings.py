@@ -80,7 +80,7 @@ class Bookings:
         if spec.name:
             context = replace(context, spec=spec._replace(name=free_name(spec.name, self._names)))
             self._names[context.spec.name] = context.run_id
-        run = Run(pod, context, self._preparations, self._roster, self._judged, first=first)
+        run = Run(pod, context, self._preparations, self._roster, self._judged, first)
         self._runs[run.run_id] = run
         if run.workload.exclusive:
             self.current = run

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from agent.decide.ending import exit_code
@@ -54,6 +55,7 @@ class PartPhase(IntEnum):
     OVER = 5
 
 
+@dataclass(eq=False)
 class RunPart:
     """Begins when `prepare` and `go` have been called.
 
@@ -61,20 +63,15 @@ class RunPart:
     part that cannot begin. Then `ended` is told.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        workload: Workload,
-        context: RunContext,
-        say: Callable[[SaidOfPart], None],
-        ended: Callable[[], None],
-    ) -> None:
-        self._pod = pod
+    _pod: Pod
+    _workload: Workload
+    context: RunContext
+    _say: Callable[[SaidOfPart], None]
+    _ended: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        pod, workload, context, say = self._pod, self._workload, self.context, self._say
         self._machine = pod.machine
-        self._workload = workload
-        self.context = context
-        self._say = say
-        self._ended = ended
         self.marks = make_marks(pod, context.run_id)
         self._shares = pod.shares
         self.output = PartOutput(pod, context, workload)

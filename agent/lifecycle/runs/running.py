@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.decide.course import Course, Phase
 from agent.decide.ending import JobEnd, from_bug, is_told
@@ -37,6 +37,7 @@ FAILING_SECONDS = 10.0
 """Older releases of torchrun look at their ranks every 5 s, and a torchrun may stand still for a while."""
 
 
+@dataclass(eq=False)
 class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
@@ -44,26 +45,19 @@ class Run:
     coordinator knows it; `over` is told once, when there is a judgement.
     """
 
-    def __init__(
-        self,
-        pod: Pod,
-        context: RunContext,
-        preparations: Preparations,
-        roster: Roster,
-        over: Callable[[Run], None],
-        *,
-        first: bool,
-    ) -> None:
-        self._pod = pod
+    _pod: Pod
+    context: RunContext
+    preparations: Preparations
+    _roster: Roster
+    _over: Callable[[Run], None]
+    first: bool
+
+    def __post_init__(self) -> None:
+        pod, context, roster = self._pod, self.context, self._roster
         self._machine = pod.machine
         self._shares = pod.shares
-        self._roster = roster
-        self._tell_over = over
         self.workload = workload = find_workload(context.spec.workload)
-        self.context = context
-        self.preparations = preparations
-        self.first = first
-        self.beside = first and pod.run_logs.has_earlier
+        self.beside = self.first and pod.run_logs.has_earlier
         self.since = pod.machine.wall()
         """When it was booked, in seconds since 1970."""
         self.until: float | None = None
@@ -312,7 +306,7 @@ class Run:
         notes = [*series_notes(self.series), *filter(None, [sentence(self.afterwards.findings)])]
         judgement = warned(self.afterwards.explained(judgement), notes)
         self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
-        self._tell_over(self)
+        self._over(self)
         self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began
 
     # What it leaves

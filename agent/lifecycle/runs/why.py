@@ -44,27 +44,21 @@ class Asker:
     late: Timer
 
 
+@dataclass(eq=False)
 class Why:
     """Looks at one run for who holds it up. `waiting` has the pods whose part is not over; `end` gets why the run ends
     when it has hit a limit."""
 
-    def __init__(
-        self,
-        pod: Pod,
-        workload: Workload,
-        context: RunContext,
-        roster: Roster,
-        waiting: Callable[[], Set[int]],
-        end: Callable[[JobEnd], None],
-    ) -> None:
-        self._pod = pod
-        self._machine = pod.machine
-        self._workload = workload
-        self._context = context
-        self._roster = roster
-        self._waiting = waiting
-        self._end = end
-        self._timers = Timers(pod.machine)
+    _pod: Pod
+    _workload: Workload
+    _context: RunContext
+    _roster: Roster
+    _waiting: Callable[[], Set[int]]
+    _end: Callable[[JobEnd], None]
+
+    def __post_init__(self) -> None:
+        self._machine = self._pod.machine
+        self._timers = Timers(self._machine)
         """Cancelled when the run ends."""
         self._with_dumps: frozenset[int] | None = None
         """Once all parts are over: the pods that are still asked."""
