@@ -24,7 +24,6 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.looking.question import APART_SECONDS
 from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
-from agent.machine.api import Timer
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext, Workload
 
@@ -37,11 +36,10 @@ MOST_WHY = 6000
 
 @dataclass(eq=False)
 class Asker:
-    """Who waits for a look, at most until `late`."""
+    """Who waits for a look."""
 
     trigger: Trigger
     done: Callable[[Collected], None]
-    late: Timer
 
 
 @dataclass(eq=False)
@@ -84,9 +82,7 @@ class Why:
         """The run ends: limits no longer count, and it is looked at no more, but for those who wait for an answer."""
         self._hit = None
         self._timers.cancel()
-        for one in [one for one in self._asked if one.trigger == "silence"]:
-            self._asked.remove(one)
-            one.late.cancel()
+        self._asked = [one for one in self._asked if one.trigger != "silence"]
 
     def is_quiet(self) -> bool:
         """Has it printed nothing for so long that it may hang? Then it is looked at before somebody's wish ends it."""
@@ -118,9 +114,10 @@ class Why:
         if not self._asked:
             self._answers, self._summaries = {}, {}
             self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._awaited()))
-        # Answers are on their way a little longer than pods look.
-        asker = Asker(trigger, done, self._machine.later(seconds + 2.0, lambda: self._answer([asker])))
+        asker = Asker(trigger, done)
         self._asked.append(asker)
+        # Answers are on their way a little longer than pods look.
+        self._machine.later(seconds + 2.0, lambda: self._answer([asker]))
         self._answer_if_all()
 
     def heard(self, index: int, said: Evidence | None) -> None:
@@ -147,7 +144,6 @@ class Why:
         for one in askers:
             if one in self._asked:
                 self._asked.remove(one)
-                one.late.cancel()
                 one.done(self._collected(one.trigger))
 
     def _collected(self, trigger: Trigger) -> Collected:
