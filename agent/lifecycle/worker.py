@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
-from agent.errors import AgentError, Exit, PeerLost
+from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.link import beat_seconds
-from agent.lifecycle.channel.questions import refusal
+from agent.lifecycle.channel.questions import Answer, Questions, refusal
 from agent.lifecycle.channel.to_coordinator import CoordinatorEvents, ToCoordinator
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
 from agent.lifecycle.pod.results_check import ResultsCheck
-from agent.lifecycle.runs.worker_requests import WorkerRequests
 
 if TYPE_CHECKING:
     from agent.lifecycle.runs.own_parts import Parts
@@ -70,8 +69,8 @@ class Worker:
             ),
         )
         self._say = self.coordinator.say
-        self._requests = WorkerRequests(pod, lambda: self.parts, self._say)
-        self._commands = CommandSocket(pod, self._requests.handle)
+        self._questions = Questions(self._say)
+        self._commands = CommandSocket(pod, self._asked)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
         self._life = Life.LIVING
@@ -149,7 +148,7 @@ class Worker:
             case messages.Cluster():
                 self._pod.state.cluster(said.lost, said.missing)
             case messages.Ask() | messages.Answer():
-                self._requests.questions.heard(said, self._requests.read)
+                self._questions.heard(said, self._read)
             case messages.SendResult():
                 self._result(said)
             case messages.End():
@@ -211,6 +210,29 @@ class Worker:
         else:
             self._leave()
 
+    # What commands ask
+
+    def _asked(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """A command in this pod asks. This pod knows what its own programs printed; for everything else it asks the
+        coordinator, which alone knows whether a run that has not begun here is going to. Raises AgentError, or
+        KeyError, TypeError and ValueError for what makes no sense.
+        """
+        own = op == "read" and int(fields["pod"]) == self._settings.index
+        if own and (self.parts.has(str(fields["run"])) or self._pod.known.plan is None):
+            self.parts.read(fields, answer)
+        elif self._pod.known.plan is None:
+            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows what this pod waits for")
+        elif self._life is not Life.LIVING:
+            raise PeerLost("this pod is ending")  # nobody might hear the answer
+        else:
+            self._questions.ask(op, fields, answer)
+
+    def _read(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """The coordinator asks what this pod printed, and nothing else."""
+        if op != "read":
+            raise ValueError("no such request")
+        self.parts.read(fields, answer)
+
     # Ends
 
     def fail(self, error: AgentError) -> None:
@@ -234,7 +256,6 @@ class Worker:
         if self._life is not Life.LIVING:
             return
         self._life = Life.ENDING
-        self._requests.ends = True
         self._own_end = end = masked(end, self._pod.log.masked)  # the coordinator may not know our secrets yet
         self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
@@ -254,9 +275,8 @@ class Worker:
         if self._life >= Life.LEAVING:
             return
         self._life = Life.LEAVING
-        self._requests.ends = True
         self.coordinator.awaits_plan = False
-        self._requests.questions.give_up(refusal(PeerLost("this pod is ending")))
+        self._questions.give_up(refusal(PeerLost("this pod is ending")))
         self.parts.stop_all(self._say_last_words)
 
     def _say_last_words(self) -> None:
@@ -287,7 +307,7 @@ class Worker:
             else:
                 self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
                 lost = f"{self._silence()}: the cluster is over, this pod ends"
-                self._requests.questions.give_up(refusal(PeerLost(lost)))
+                self._questions.give_up(refusal(PeerLost(lost)))
                 self._leave()
         self._machine.later(self._beat, self._beats)
 
