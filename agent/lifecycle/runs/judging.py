@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from agent.decide.course import Course
 from agent.decide.ending import masked, with_followers, with_out_of_memory
 from agent.decide.part_end import PartEnd
-from agent.decide.ranks import RankEnd
 from agent.decide.words import lines
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.ends import judged
@@ -25,16 +24,13 @@ def judge(
 def outcome(course: Course, ends: Mapping[int, PartEnd], tokens: Sequence[str]) -> Outcome:
     """What is known when all parts are over."""
     lead = ends.get(course.lead, PartEnd(None))
-    ranks: dict[int, RankEnd] = {}
-    for end in ends.values():
-        ranks.update(end.ranks)
     return Outcome(
         status=lead.status or 0,
         record=lead.record,
         output=lead.output,
         tokens=tokens,
         statuses={index: end.status for index, end in ends.items() if end.status is not None},
-        ranks=ranks,
+        ranks={rank: how for end in ends.values() for rank, how in end.ranks.items()},
         lost=dict(course.lost),
         notes={index: end.notes for index, end in ends.items() if end.notes},
         first=course.first,

@@ -17,7 +17,7 @@ from agent.lifecycle.pod.results_check import ResultsCheck
 from agent.lifecycle.pod.surroundings import longest_seconds
 from agent.paths import shipped
 from agent.workloads import find_workload
-from agent.workloads.base import Mpi, RunContext, Workload
+from agent.workloads.base import RunContext, Workload
 
 INVENTORY_SECONDS = 90.0
 """How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
@@ -193,11 +193,3 @@ class Preparations:
             return None
         hint = "mend or leave out the odd pods (--exclude), or set A4_PODS_DIFFER=warn"
         return JobEnd(Exit.SETTINGS, found.sentence, why=f"{found.table}{hint}")
-
-    def mpi(self, index: int) -> Mpi | None:
-        """The mpirun of that pod."""
-        return mpi_of(self.inventories.get(index))
-
-    def tokens(self, context: RunContext) -> list[str]:
-        """Each pod's token, in rank order."""
-        return [self.pod.heard[peer.index].nonce for peer in context.plan.peers]

@@ -15,6 +15,7 @@ from agent.decide.ending import JobEnd, from_bug, is_told
 from agent.decide.finding import Finding
 from agent.decide.merged_series import series_notes
 from agent.decide.messages import Go, Prepare, Stop
+from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import titled
 from agent.decide.series import PodSeries
@@ -113,7 +114,7 @@ class Run:
         if refused is not None:
             self.cancel(refused)
             return
-        mpi = self.preparations.mpi(self.context.lead)
+        mpi = mpi_of(self.preparations.inventories.get(self.context.lead))
         self.context = replace(self.context, mpi=mpi, baselines=self._pod.known.baselines)
         if self.workload.starts_nothing:
             self._follow(self.course.to(Phase.PREPARING))
@@ -298,7 +299,8 @@ class Run:
     def _judge(self) -> None:
         context = self.context
         try:
-            judgement = judge(self.workload, context, self.course, self.ends, self.preparations.tokens(context))
+            tokens = [self._pod.heard[index].nonce for index in context.indices]
+            judgement = judge(self.workload, context, self.course, self.ends, tokens)
         except Exception:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
