@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from agent.workloads.find_slow.matching import Pair, confirming_rounds, first_ro
 from agent.workloads.find_slow.record import read_pairs
 from agent.workloads.find_slow.telling import Told, tell
 from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
-from scripts.find_slow_simulation import least_share, trial
+from scripts.find_slow_simulation import Noise, Simulated, least_share, measured, trial
 from tests.test_workloads import context, judged, launched, options
 
 
@@ -224,6 +225,26 @@ def test_a_pod_alone_in_its_place() -> None:
     assert alone(1.0).unclear == [8] and alone(0.75).unclear == [8]
     (slow,) = alone(0.4).slow
     assert slow.node == 8 and slow.alone and alone(0.0).slow[0].share == 0.0
+
+
+def test_a_pod_alone_is_like_a_long_way() -> None:
+    """Whether it has lost a quarter, or the way there has, the same is measured: any rule that named it in the one case
+    would blame it in the other."""
+    places = tree(9, 8, 1)
+    slow, far = Simulated(places, {8: 0.75}, 1), Simulated(places, {}, 1, Noise(by_stratum=(50.0, 45.0, 80.0, 100.0)))
+    speeds = [{(one.round, one.pair): one.speed for one in measured(cluster)} for cluster in (slow, far)]
+    assert speeds[0] == pytest.approx(speeds[1]) and not slow.compared()
+
+
+@pytest.mark.parametrize(("nodes", "small"), [(10, 4), (11, 8), (11, 3)])
+def test_any_two_slow_pods(nodes: int, small: int) -> None:
+    """In the last two rounds each has good partners at a distance at which others can be compared."""
+    places = tree(nodes, small, 2)
+    for sick in combinations(range(nodes), 2):
+        shares = dict.fromkeys(sick, 0.75)
+        if Simulated(places, shares, 0).compared() == {*sick}:
+            verdict = judge(places, play(places, shares))
+            assert [one.node for one in verdict.slow] == [*sick] and not verdict.ways.links
 
 
 def test_a_pair_that_is_slow_by_chance() -> None:

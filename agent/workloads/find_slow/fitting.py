@@ -99,12 +99,12 @@ class _Pairs:
         self._used = self._comparable()
 
     def fit_all(self) -> PairFit:
-        kept, losses = self._used, dict[int, float]()
+        kept = [*self._speeds]
         for _ in range(FITS):
             self._polish(kept)
-            losses = {at: self._speeds[at] - self._expected(at) for at in self._used}
-            kept = [at for at in self._used if losses[at] >= FLOOR]
-        return self._told(losses, FLOOR, {})
+            losses = {at: self._speeds[at] - self._expected(at) for at in self._speeds}
+            kept = [at for at in losses if losses[at] >= FLOOR]
+        return self._told({at: losses[at] for at in self._used}, FLOOR, {})
 
     def fit_trusted(self, cleared: set[int]) -> PairFit:
         kept = [at for at in self._speeds if cleared.issuperset(self._measured[at].pair)]

@@ -72,6 +72,7 @@ def confirming_rounds(
         for suspect in suspects:
             new.accompany(suspect, good)
         new.leave_out(suspects)
+        new.compare()
         for pair in low:
             new.take(*pair)
         new.compare()
@@ -130,10 +131,10 @@ class _Round:
         return self._pairs
 
     def compare(self) -> None:
-        """As many other pairs for each distance as there are, and two more."""
-        for depth, count in Counter(stratum(self._places, pair) for pair in self._pairs).items():
-            missing = count + 2
-            for one in list(self._free):
+        """As many other pairs for each distance as there are, and two more; first one for each."""
+        counts = sorted(Counter(stratum(self._places, pair) for pair in self._pairs).items())
+        for depth, missing in [*((depth, 1) for depth, _ in counts), *((depth, count + 1) for depth, count in counts)]:
+            for one in reversed(list(self._free)):
                 if missing and one in self._free:
                     alike = (other for other in self._free if other != one)
                     other = next((it for it in alike if stratum(self._places, (one, it)) == depth), None)
