@@ -171,7 +171,7 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
     confirming = first_round_count(len(places))
     against: dict[int, list[float]] = {}
     lows: dict[int, list[float]] = {}
-    partners: dict[int, set[int]] = {}
+    partners: dict[int, list[int]] = {}
     confirmed = set[int]()
     for one, loss in zip(measured, fitted.losses, strict=True):
         for node, partner in (one.pair, one.pair[::-1]):
@@ -179,13 +179,15 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
                 against.setdefault(node, []).append(loss)
                 if loss < fitted.cut and node not in cleared:
                     lows.setdefault(node, []).append(loss)
-                    partners.setdefault(node, set()).add(partner)
+                    partners.setdefault(node, []).append(partner)
                     confirmed.update({node} if one.round >= confirming else ())
+    # What is low with the same partner again and again may be the way between them.
+    counted = {node: [one for one in found if found.count(one) < LEAST_LOW] for node, found in partners.items()}
     slow = [
         SlowNode(node, exp(median(low)), len(low), alone=node in fitted.alone)
         for node, low in lows.items()
-        if len(low) >= max(LEAST_LOW, MOST_LOW * (len(against[node]) - len(low)))
-        if len(partners[node]) > 1 and node in confirmed and node not in hanging
+        if len(counted[node]) >= max(LEAST_LOW, MOST_LOW * (len(against[node]) - len(low)))
+        if len({*counted[node]}) > 1 and node in confirmed and node not in hanging
     ]
     slow = sorted([*slow, *(SlowNode(node, 0.0, count) for node, count in hanging.items())])
     known = cleared.union(one.node for one in slow)
