@@ -110,6 +110,7 @@ def _add_cluster_options(parser: Parser) -> None:
     add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs of each pod, real or simulated (8)")
     text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are simulated"
     add("--real-gpus", action="store_true", help=text)
+    add("--data-nic", action="store_true", help="pods have a second NIC, eth1, which NCCL and gloo use")
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
     add("--env", action="append", default=[], metavar="NAME=VALUE", type=variable, help="a variable of all pods")

@@ -36,7 +36,7 @@ from agent.local.pods import ABSENT, ENDED, PodInfo
 from agent.local.progress import ClusterProgress
 from agent.local.run_report import run_directory
 from agent.local.sockets import running_clusters
-from agent.local.spec import ClusterSpec, address, check
+from agent.local.spec import NIC, ClusterSpec, address, check
 from agent.local.terminal import run_on_terminal, run_plain
 from agent.machine.api import Interface
 from agent.machine.progress_line import ProgressLine
@@ -47,7 +47,6 @@ from agent.wire import from_json
 
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
 """Where pods have directories of their own."""
-INTERFACE = "eth0"
 
 
 def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
@@ -77,6 +76,7 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         directories=dict(args.mount),
         devices=tuple(args.device),
         real_gpus=args.real_gpus,
+        data_nic=args.data_nic,
         ssh_port=args.port,
         pod_secret={index: os.urandom(32) for index in args.other_secret},
         late=dict(args.late),
@@ -122,7 +122,7 @@ def _show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) -
     environ = pod_environment(spec, job, 0)
     script = next((path for path in TASK_SCRIPTS if path in spec.files), "")
     settings, _ = read_settings(environ, Found(script, bucket=BUCKET in spec.directories), workload)
-    known = environment_before(settings, environ, [Interface(INTERFACE, address(0))])
+    known = environment_before(settings, environ, [Interface(nic.name, address(0, nic)) for nic in spec.nics])
     wish = RunSpec(settings.workload, tuple(args))
     # The one that the pods would make, if all of them came.
     plan = make_plan(
@@ -140,7 +140,7 @@ def _facts(spec: ClusterSpec, index: int) -> Facts:
     located = spec.pod_metadata.get(index, spec.metadata) == "ok"
     places = {"physical_host_topology": spec.place(index)} if located else {}
     node, own = spec.node_name(index), address(index)
-    return Facts(index, "", "", node, own, INTERFACE, spec.gpus_per_pod, places=places)
+    return Facts(index, "", "", node, own, NIC.name, spec.gpus_per_pod, places=places)
 
 
 def _new_directory(parent: str, name: str) -> str:

@@ -6,16 +6,16 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent import errors
 from agent.local import host_survey, sockets
 from agent.local.channel import Conversation, Message
-from agent.local.network import cable, limit_argv
+from agent.local.network import cable, limit_argv, way_script
 from agent.local.pods import PodInfo
 from agent.local.running_command import Running
-from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
+from agent.local.spec import METADATA_MODES, NIC, ClusterSpec, address, check_rate
 from agent.local.syscalls import open_within
 from agent.machine.stream import MOST_BYTES
 
@@ -207,21 +207,33 @@ class ClusterAccess:
         """Start a pod that is missing or has ended, with a fresh file system; `env` is added to its own."""
         self.ask({"op": "start_pod", "index": index, "env": dict(env or {})})
 
-    def link(self, index: int, *, up: bool) -> None:
-        """Pull (or plug again) the network cable of a pod."""
-        self.ask({"op": "link", "index": index, "up": up})
+    def link(self, index: int, *, up: bool, nic: str = NIC.name) -> None:
+        """Pull (or plug again) a network cable of a pod."""
+        self.ask({"op": "link", "index": index, "up": up, "nic": nic})
 
-    def slow_link(self, index: int, rate: str) -> None:
-        """Limit a pod's network to `rate` (as `tc` writes it: `10mbit`); an empty rate ends that."""
+    def slow_link(self, index: int, rate: str, nic: str = NIC.name) -> None:
+        """Limit a pod's NIC to `rate` (as `tc` writes it: `10mbit`), in both directions; an empty rate ends that."""
         if rate:
             check_rate(rate)
+        link = self.spec.nic(nic)
         tc, nsenter = map(host_survey.find_program, ("tc", "nsenter"))
         # In the pod what comes from it, at the bridge what goes to it.
-        inner = self.exec(index, limit_argv(tc, "eth0", rate))
+        inner = self.exec(index, limit_argv(tc, link.name, rate))
         bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net"]
-        outer = subprocess.run([*bridge, *limit_argv(tc, cable(index), rate)])
+        outer = subprocess.run([*bridge, *limit_argv(tc, cable(index, link), rate)])
         if inner.returncode or outer.returncode:
             raise errors.UsageError(f"tc refuses the rate {rate!r}")
+
+    def slow_way(self, index: int, to: Collection[int], rate: str = "", nic: str = NIC.name) -> None:
+        """Limit what a pod's NIC, after `slow_link`, sends to those of some pods, together; with an empty rate none of
+        it arrives. The next call takes its place: without pods, it ends that."""
+        if rate:
+            check_rate(rate)
+        host_survey.find_program("tc")
+        addresses = [address(pod, self.spec.nic(nic)) for pod in to]
+        result = self.exec(index, ["sh", "-ec", way_script(nic, addresses, rate)])
+        if result.returncode != 0:
+            raise errors.UsageError(f"pod {index}: {result.stderr.strip()}")
 
     def set_name(self, index: int, *, visible: bool) -> None:
         """Have the pod's DNS name appear or vanish."""

@@ -5,6 +5,7 @@ A netlink socket stays with the network namespace that it was opened in, whereve
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import struct
@@ -19,7 +20,7 @@ _IFLA_INFO_KIND, _IFLA_INFO_DATA = 1, 2
 _VETH_INFO_PEER = 1
 _IFLA_BR_MCAST_SNOOPING = 23
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
-_RTA_OIF, _RTA_GATEWAY = 4, 5
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
 _RTNH_F_ONLINK = 4
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_PERMANENT = 0x80
@@ -97,12 +98,15 @@ class Netlink:
         body += _attribute(_IFA_LOCAL, raw) + _attribute(_IFA_ADDRESS, raw) + _attribute(_IFA_BROADCAST, last)
         self._ask(_RTM_NEWADDR, _CREATE | _EXCL, body, f"address {address}")
 
-    def add_default_route(self, gateway: str, link: int) -> None:
-        """Send everything through `gateway`, which is on `link` although no address range says so."""
+    def add_route(self, gateway: str, link: int, prefix: int) -> None:
+        """Send what goes to this prefix of the gateway's address, 0 for everything, through `gateway`, which is on
+        `link` although no address range says so."""
         body = struct.pack(
-            "=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, _RTNH_F_ONLINK
+            "=BBBBBBBBI", socket.AF_INET, prefix, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, _RTNH_F_ONLINK
         )
-        body += _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)) + _number(_RTA_OIF, link)
+        network = ipaddress.IPv4Network((gateway, prefix), strict=False).network_address
+        body += _attribute(_RTA_DST, network.packed) + _attribute(_RTA_GATEWAY, socket.inet_aton(gateway))
+        body += _number(_RTA_OIF, link)
         self._ask(_RTM_NEWROUTE, _CREATE | _EXCL, body, f"route through {gateway}")
 
     def add_neighbour(self, link: int, address: str, hardware: bytes) -> None:

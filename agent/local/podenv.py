@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.local.dealt_gpus import Gpus
-from agent.local.spec import METADATA_NAME, ClusterSpec
+from agent.local.spec import DATA_NIC, METADATA_NAME, ClusterSpec
 from agent.paths import SECRET_FILE
 
 
@@ -85,6 +85,8 @@ def _container_environment(spec: ClusterSpec, job: ClusterBuild, index: int) -> 
         # No pod can see that all of them share the cores of this machine: idle ranks must not spin.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
+    if spec.data_nic:
+        env["NCCL_SOCKET_IFNAME"] = env["GLOO_SOCKET_IFNAME"] = DATA_NIC.name
     if spec.real_gpus:
         env["A4_GPU_PERSISTENCE"] = "false"  # the GPUs are this machine's, and their settings its owner's
         env.update(job.gpu_variables)

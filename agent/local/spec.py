@@ -8,12 +8,26 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 
 from agent import wire
 from agent.errors import UsageError
 
-BRIDGE_ADDRESS = "198.18.0.1"
-PREFIX_LENGTH = 15
+
+class Nic(NamedTuple):
+    """A NIC that every pod has, and the bridge between those of all pods."""
+
+    name: str
+    bridge: str
+    gateway: str
+    """Address of the bridge."""
+
+
+NIC = Nic("eth0", "pods", "198.18.0.1")
+DATA_NIC = Nic("eth1", "data", "198.19.0.1")
+"""Named as the second gVNIC of an A4 node."""
+BRIDGE_ADDRESS = NIC.gateway
+PREFIX_LENGTH = 16
 MAX_PODS = 1000
 """A Linux bridge has 1,023 ports."""
 MOST_TIME = 1e6
@@ -61,6 +75,8 @@ class ClusterSpec:
     """Device files of this machine that pods shall have too."""
     real_gpus: bool = False
     """Each pod has its share of this machine's GPUs; otherwise pods believe in theirs."""
+    data_nic: bool = False
+    """Each pod has a second NIC, which NCCL and gloo use; SSH and the agents stay on the first."""
     ssh_port: int = 2222
     secret: bytes = b""
     """The job secret; empty: a random one."""
@@ -107,6 +123,17 @@ class ClusterSpec:
         """The same cluster under another name."""
         return replace(self, name=name)
 
+    @property
+    def nics(self) -> tuple[Nic, ...]:
+        return (NIC, DATA_NIC) if self.data_nic else (NIC,)
+
+    def nic(self, name: str) -> Nic:
+        """Raises UsageError."""
+        found = {nic.name: nic for nic in self.nics}
+        if name not in found:
+            raise UsageError(f"pods of the local cluster {self.name} have no {name}, only {', '.join(found)}")
+        return found[name]
+
     def prefix(self) -> str:
         """What all names of pods start with (HOSTNAME_PREFIX)."""
         return f"{self.name}-{self.replicated_job}-"
@@ -148,9 +175,9 @@ def _hex(*words: object) -> str:
     return hashlib.sha256("/".join(map(str, words)).encode()).hexdigest()[:32]
 
 
-def address(index: int) -> str:
-    """IPv4 address of pod `index`; the first is 198.18.1.1."""
-    base = int(ipaddress.IPv4Address(BRIDGE_ADDRESS)) - 1
+def address(index: int, nic: Nic = NIC) -> str:
+    """IPv4 address of a NIC of pod `index`; the first is 198.18.1.1."""
+    base = int(ipaddress.IPv4Address(nic.gateway)) - 1
     return str(ipaddress.IPv4Address(base + 256 * (1 + index // 250) + 1 + index % 250))
 
 

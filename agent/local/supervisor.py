@@ -72,7 +72,7 @@ class Supervisor:
         make_state()
         os.mkdir(SHARED)
         mount("a4-shared", SHARED, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0777")
-        self.network = Network.build(address(dead) for dead in sorted(self.spec.dead))
+        self.network = Network.build(self.spec.nics, (address(dead) for dead in sorted(self.spec.dead)))
         spec = self.spec
         waiting = {*spec.missing, *spec.late, *spec.late_names}
         self._visible = {pod.info.index for pod in self.pods} - waiting
@@ -118,12 +118,12 @@ class Supervisor:
         """Start the container of a pod that has none running, with a file system of its own."""
         pod = self.pods[index]
         pod.release_files()
-        self.network.remove_cable(index)
+        self.network.remove_cables(index)
         self.pods[index] = pod = LocalPod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
         root = pod_root(self.spec, self.surroundings, index, secret, self.cgroup >= 0)
-        sandbox = Sandbox(self.spec.node_name(index), index, self.network.bridge)
+        sandbox = Sandbox(self.spec.node_name(index), index, self.spec.nics)
 
         def build() -> list[int]:
             make_sandbox(sandbox)

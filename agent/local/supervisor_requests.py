@@ -163,7 +163,8 @@ class Requests:
         self._answer(channel)
 
     def do_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"])
+        nic = self._supervisor.spec.nic(message["nic"])
+        self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"], nic)
         self._answer(channel)
 
     def do_name(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:

@@ -200,7 +200,7 @@ class Holder:
     def _next_sandbox(self, hostname: str) -> Sandbox:
         # No address is given twice: what still thinks of the last one to have it must not find another.
         self._cable += 1
-        return Sandbox(hostname, self._cable - 1, self._network.bridge)
+        return Sandbox(hostname, self._cable - 1, self._network.nics)
 
     def _new_namespaces(self, build: Callable[[], None]) -> Namespaces:
         """Those of a process that has built them and ended. Raises UsageError with why it could not."""
@@ -239,7 +239,7 @@ class Holder:
 
     def _remove(self, plan: Sandbox, namespaces: Namespaces) -> None:
         namespaces.close()
-        self._network.remove_cable(plan.cable)
+        self._network.remove_cables(plan.cable)
 
 
 def _mount_memory(path: str, size: int | None) -> None:

@@ -169,4 +169,4 @@ def test_nothing_leads_out_of_the_cluster() -> None:
         cluster.start()
         assert cluster.exec(0, ["python3", "-c", code]).returncode == 1
         names = {name for _, name in socket.if_nameindex()}
-        assert not names & {"pods", "pod0"}
+        assert not names & {"pods", "pods0"}
