@@ -27,6 +27,7 @@ REAL = (
 WHOLE = (
     "tests/test_package.py",
     "tests/cluster/test_pai_megatron.py",
+    "tests/cluster/test_find_slow_faults.py",
     "tests/cluster/test_pid_1.py",
     "tests/cluster/test_silence.py",
     "tests/cluster/test_torch_workloads.py",

@@ -61,13 +61,14 @@ def test_who_gathers_next(
 
 @given(st.sets(st.integers(0, 7), min_size=2, max_size=3))
 def test_groups_come_to_an_end_and_hold_the_fault(culprits: set[int]) -> None:
-    """An all_gather fails where all culprits take part, and no pair of others."""
+    """An all_gather fails where all culprits take part: two of them are found."""
     gathered: list[Gathered] = []
     while groups := next_groups(PLACES, verdict({}), gathered):
         assert len({node for group in groups for node in group}) == sum(map(len, groups))
         gathered += [Gathered(tuple(group), float(not culprits <= {*group})) for group in groups]
     failed = [{*one.nodes} for one in gathered if not one.speed]
-    assert all(culprits <= group for group in failed) and len(gathered) <= 8
+    assert all(culprits <= group for group in failed) and len(gathered) <= 13
+    assert len(culprits) > 2 or failed[-1] == culprits
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, log2
 from typing import NamedTuple
 
 from agent.decide.location import Place
 from agent.workloads.find_slow.matching import area
 from agent.workloads.find_slow.verdict import PairVerdict
+
+HALVES = ((0, 1), (0, 2), (0, 3))
+"""Quarters that are the first half."""
 
 
 class Gathered(NamedTuple):
@@ -37,14 +39,15 @@ def smallest_failed(gathered: Sequence[Gathered]) -> Gathered | None:
 
 
 def _narrower(places: Sequence[Place], gathered: Sequence[Gathered]) -> list[list[int]]:
-    """The smallest group that failed, in halves by place; where both pass, halves across them."""
+    """The smallest group that failed, in halves by place; where both pass, halves across them, in two ways: any two of
+    the quarters have been together then."""
     failed = smallest_failed(gathered)
-    if failed is None or len(gathered) > 2 * ceil(log2(len(places))):
+    if failed is None:
         return []
     nodes = sorted(failed.nodes, key=lambda node: (area(places[node]), node))
     quarter = [nodes[at * len(nodes) // 4 : (at + 1) * len(nodes) // 4] for at in range(4)]
     tried = {frozenset(one.nodes) for one in gathered}
-    for first in ((0, 1), (0, 2)):
+    for first in HALVES:
         halves: list[list[int]] = [[], []]
         for at, part in enumerate(quarter):
             halves[at not in first] += part

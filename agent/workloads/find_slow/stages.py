@@ -123,7 +123,7 @@ class Stages:
         failed = smallest_failed(self.gathered)
         if failed is not None and pairs_are_good:
             pods = pods_text(peers[node].index for node in failed.nodes)
-            found.append(f"all_gather over {pods} did not finish, though all pairs of these pods did")
+            found.append(f"all_gather over {pods} did not finish, though all pairs that were measured did")
         return found
 
     def slow_parts(self) -> dict[int, str]:
