@@ -233,7 +233,8 @@ class ClusterAccess:
         addresses = [address(pod, self.spec.nic(nic)) for pod in to]
         result = self.exec(index, ["sh", "-ec", way_script(nic, addresses, rate)])
         if result.returncode != 0:
-            raise errors.UsageError(f"pod {index}: {result.stderr.strip()}")
+            hint = f"is {nic} of the pod not slowed yet? slow_link first"
+            raise errors.UsageError(f"pod {index}: tc: {result.stderr.strip()}", hint)
 
     def set_name(self, index: int, *, visible: bool) -> None:
         """Have the pod's DNS name appear or vanish."""

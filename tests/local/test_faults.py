@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import UsageError
 from agent.local.client import LocalCluster
-from agent.local.spec import BRIDGE_ADDRESS, address
+from agent.local.spec import BRIDGE_ADDRESS, DATA_NIC, address
 from tests.local.helpers import DEADLINE, ask_dns, cluster_of, eventually, needs_root, python_in
 
 pytestmark = needs_root
@@ -118,6 +118,32 @@ def test_a_pulled_cable() -> None:
             assert python_in(cluster, 0, _TALK, address(1), "0.3") in ("TimeoutError", "OSError")
             cluster.link(1, up=True)
             eventually(lambda: python_in(cluster, 0, _TALK, address(1), "1") == address(0))
+
+
+def test_a_data_nic_is_cut_off_alone() -> None:
+    """The cable, then the way from one pod, then the way of another pod only."""
+    with cluster_of(3, data_nic=True) as cluster:
+        cluster.start()
+        nic, there = DATA_NIC.name, address(1, DATA_NIC)
+
+        def reached(pod: int, seconds: str) -> bool:
+            return python_in(cluster, pod, _TALK, there, seconds) == address(pod, DATA_NIC)
+
+        with cluster.popen(1, ["python3", "-c", _SERVE]) as server:
+            assert server.stdout.readline() == b"ready\n"
+            assert reached(0, "20")
+            cluster.link(1, up=False, nic=nic)
+            assert not reached(0, "0.3") and python_in(cluster, 0, _TALK, address(1), "20") == address(0)
+            cluster.link(1, up=True, nic=nic)
+            eventually(lambda: reached(0, "1"))
+            with pytest.raises(UsageError, match="Failed to find"):
+                cluster.slow_way(0, [1], nic=nic)
+            cluster.slow_link(0, "100mbit", nic)
+            for pods, cut in (([1, 2], True), ([2], False), ([0, 1], True), ([], False)):
+                cluster.slow_way(0, pods, nic=nic)
+                assert reached(0, "0.3" if cut else "20") != cut and reached(2, "20")
+            with pytest.raises(UsageError, match="have no eth2, only eth0, eth1"):
+                cluster.link(0, up=False, nic="eth2")
 
 
 def test_a_slow_link_and_its_end() -> None:

@@ -15,7 +15,7 @@ from agent.local.metadata_server import answer, attributes
 from agent.local.podenv import ClusterBuild, pod_environment
 from agent.local.pods import PodInfo
 from agent.local.run_report import PodReport, Report, job_code
-from agent.local.spec import MAX_PODS, ClusterSpec, Mount, address, check, check_rate, default_place
+from agent.local.spec import DATA_NIC, MAX_PODS, NIC, ClusterSpec, Mount, address, check, check_rate, default_place
 
 FULL = ClusterSpec(
     pods=4,
@@ -27,6 +27,7 @@ FULL = ClusterSpec(
     files={"/x": b"\0\xff"},
     devices=("/dev/null",),
     real_gpus=True,
+    data_nic=True,
     secret=b"s" * 32,
     pod_secret={3: b"t" * 32},
     places={0: ("a", "b", "c", "d")},
@@ -56,8 +57,8 @@ def test_a_spec_survives_the_way_to_the_supervisor() -> None:
 
 
 def test_addresses_are_distinct_and_of_the_benchmark_range() -> None:
-    found = [ipaddress.IPv4Address(address(index)) for index in range(MAX_PODS)]
-    assert len(set(found)) == MAX_PODS
+    found = [ipaddress.IPv4Address(address(index, nic)) for nic in (NIC, DATA_NIC) for index in range(MAX_PODS)]
+    assert len(set(found)) == 2 * MAX_PODS
     assert all(one in ipaddress.IPv4Network("198.18.0.0/15") for one in found)
     assert address(0) == "198.18.1.1"
 
