@@ -165,6 +165,16 @@ def test_a_node_that_begins_to_hang(places: list[Place], since: int) -> None:
     assert [(one.node, one.share) for one in verdict.slow] == [(2, 0.0)] and not verdict.ways.links
 
 
+def test_one_slow_pod_of_four() -> None:
+    """As four pods with an H100 each measured it; there are no more than three partners."""
+    speeds = {(0, 3): 46.3, (1, 2): 21.9, (1, 3): 44.4, (0, 2): 21.5, (2, 3): 23.3, (0, 1): 39.9}
+    measured = [PairSpeed(at // 2, pair, speed) for at, (pair, speed) in enumerate(speeds.items())]
+    measured += [PairSpeed(3, (0, 2), 21.6), PairSpeed(3, (1, 3), 43.8)]
+    measured += [PairSpeed(4, (0, 2), 20.8), PairSpeed(4, (1, 3), 41.5)]
+    verdict = judge([("c", "b", "s", "h")] * 4, measured)
+    assert ([one.node for one in verdict.slow], verdict.cleared) == ([2], {0, 1, 3})
+
+
 def on_rails(places: Sequence[Place], slow: dict[int, dict[int, float]]) -> list[PairSpeed]:
     """What is measured on four rails, some of which are slow: rail → node → share of its speed."""
     found: list[PairSpeed] = []

@@ -181,13 +181,16 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
                     lows.setdefault(node, []).append(loss)
                     partners.setdefault(node, []).append(partner)
                     confirmed.update({node} if one.round >= confirming else ())
-    # What is low with the same partner again and again may be the way between them.
-    counted = {node: [one for one in found if found.count(one) < LEAST_LOW] for node, found in partners.items()}
+    # What is low with the same partner again and again may be the way between them: that counts once.
+    counted = {
+        node: len(found) - sum(times - 1 for times in Counter(found).values() if times >= LEAST_LOW)
+        for node, found in partners.items()
+    }
     slow = [
         SlowNode(node, exp(median(low)), len(low), alone=node in fitted.alone)
         for node, low in lows.items()
-        if len(counted[node]) >= max(LEAST_LOW, MOST_LOW * (len(against[node]) - len(low)))
-        if len({*counted[node]}) > 1 and node in confirmed and node not in hanging
+        if counted[node] >= max(LEAST_LOW, MOST_LOW * (len(against[node]) - len(low)))
+        if len({*partners[node]}) > 1 and node in confirmed and node not in hanging
     ]
     slow = sorted([*slow, *(SlowNode(node, 0.0, count) for node, count in hanging.items())])
     known = cleared.union(one.node for one in slow)
