@@ -181,9 +181,10 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
                     lows.setdefault(node, []).append(loss)
                     partners.setdefault(node, []).append(partner)
                     confirmed.update({node} if one.round >= confirming else ())
-    # What is low with the same partner again and again may be the way between them: that counts once.
+    # What is low with the same partner again and again may be the way between them. Few pods have no other partners.
+    often = LEAST_LOW if len(places) > FEW else len(measured)
     counted = {
-        node: len(found) - sum(times - 1 for times in Counter(found).values() if times >= LEAST_LOW)
+        node: len(found) - sum(times - 1 for times in Counter(found).values() if times >= often)
         for node, found in partners.items()
     }
     slow = [
