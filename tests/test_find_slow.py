@@ -172,7 +172,7 @@ def test_one_slow_pod_of_four() -> None:
     measured += [PairSpeed(3, (0, 2), 21.6), PairSpeed(3, (1, 3), 43.8)]
     measured += [PairSpeed(4, (0, 2), 20.8), PairSpeed(4, (1, 3), 41.5)]
     verdict = judge([("c", "b", "s", "h")] * 4, measured)
-    assert ([one.node for one in verdict.slow], verdict.cleared) == ([2], {0, 1, 3})
+    assert [one.node for one in verdict.slow] == [2] and verdict.cleared == {0, 1, 3}
 
 
 def on_rails(places: Sequence[Place], slow: dict[int, dict[int, float]]) -> list[PairSpeed]:

@@ -135,7 +135,7 @@ def test_a_slow_network_and_a_busy_gpu_are_both_named() -> None:
 def test_a_pod_that_is_slow_to_itself() -> None:
     speeds = [[0, 0, 5000.0], [0, 1, 5000.0], [1, 0, 2400.0], [1, 1, 2500.0], [1, 2, 1.0]]
     (low,) = read_stages(record({"step": "loopback", "speeds": speeds})).low()
-    assert (low.rank, low.device, round(low.share, 2)) == (1, "NICs of GPUs 0 and 1", 0.48)
+    assert (low.rank, low.device, round(low.share, 2)) == (1, "network of GPUs 0 and 1", 0.48)
 
 
 def test_an_all_gather_that_fails_alone() -> None:
