@@ -236,13 +236,16 @@ class Group:
         return max(time.perf_counter() - begin, 1e-9)
 
     def leave(self) -> None:
-        """Not before all have measured; rank 0, which has the store, last."""
+        """Not before all have measured: what one has sent may still be on its way through others. Rank 0, which has
+        the store, is the last."""
         self.store.set(f"done {self.rank}", "")
-        for rank in range(self.size) if self.rank == 0 else [0]:
-            self.store.get(f"done {rank}")
         if self.rank:
+            self.store.get("all done")
             self.store.set(f"left {self.rank}", "")
             return
+        for rank in range(self.size):
+            self.store.get(f"done {rank}")
+        self.store.set("all done", "")
         for rank in range(1, self.size):
             self.store.get(f"left {rank}")
 

@@ -194,3 +194,37 @@ def test_gloo_is_for_few_pods() -> None:
     many = some.plan._replace(peers=some.plan.peers * 3)
     with pytest.raises(UsageError, match="takes 8 pods at most, and these are 9"):
         find_workload("find-slow").check(context("find-slow", "--over", "gloo", plan=many))
+
+
+class SharedStore:
+    """torch's TCPStore, whose `get` would wait for what is not there."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> str:
+        if key not in self.values:
+            raise BlockingIOError(key)
+        return self.values[key]
+
+
+def test_no_rank_leaves_before_all_have_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL sends on through processes of other ranks."""
+    monkeypatch.syspath_prepend(os.path.dirname(shipped("entrypoints", "find-slow.py")))
+    store, group_class = SharedStore(), importlib.import_module("find-slow-torch").Group
+
+    def waits_for(rank: int) -> str:
+        group = group_class.__new__(group_class)
+        group.rank, group.size, group.store = rank, 4, store
+        try:
+            group.leave()
+        except BlockingIOError as error:
+            return str(error)
+        return ""
+
+    assert [waits_for(rank) for rank in (2, 1, 0)] == ["all done", "all done", "done 3"]
+    assert waits_for(3) == "all done" and waits_for(0) == "left 1"
+    assert [waits_for(rank) for rank in (3, 2, 1, 0)] == ["", "", "", ""]
