@@ -24,6 +24,7 @@ from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.held_rank import invitation
 from tests.cluster.programs.internode import NEWEST, RELEASES, measured
+from tests.decide.rank_records import TOKENS, common, end, text
 
 NAMES = [*RUNNABLE, "exec", "mpirun", "torchrun"]
 PEERS = tuple(
@@ -843,3 +844,10 @@ def test_a_run_needs_no_arguments(name: str) -> None:
 
 def test_a_script_has_options_of_its_own() -> None:
     find_workload("script").check(context("script", "--help", "--", "-x"))
+
+
+def test_a_collective_that_is_left_out_is_a_warning_in_result_json() -> None:
+    left_out = {"step": "left-out", "collective": "alltoall", "why": "gloo has none"}
+    record = text([*common("collectives"), left_out, end()])
+    found = judged(context("collectives"), Outcome(0, record=record, tokens=TOKENS))
+    assert found.measurements.warnings == ["alltoall is left out: gloo has none"]

@@ -143,7 +143,7 @@ class _Errors(Lines):
     def close(self) -> None:
         super().close()
         if others := self.once.others:
-            output.say(f"{pods_text(others)} have the same errors; --all-pods shows them all")
+            output.say(f"the same errors on {pods_text(others)}; --all-pods shows them all")
 
 
 def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: bool) -> None:

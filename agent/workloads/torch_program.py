@@ -142,6 +142,7 @@ class TorchProgram(Workload):
         end = network.end(self._end(context, outcome, record, verdict))
         measurements = Measurements(
             reasons=verdict.reasons,
+            warnings=record.warnings(),
             tables=record.tables(planned),
             sweeps=[sweep.told() for sweep in record.sweeps],
             versions=record.versions,

@@ -588,7 +588,8 @@ def test_every_workload_and_every_choice_has_an_example() -> None:
     def chosen(section: str, key: str) -> set[Any]:
         return {(example.get(section) or {}).get(key) for example in examples} - {None}
 
-    assert chosen("workload", "run") == set(ENUMS["workload.run"]) - {"", None, "none", "script"}
+    workloads = set(ENUMS["workload.run"]) - {"", None, "none", "script"}
+    assert chosen("workload", "run") == workloads, "each has an example in chart/ci"
     assert chosen("tasSettings", "mode") == set(ENUMS["tasSettings.mode"]) - {"", None}
     assert chosen("tasSettings", "level") == set(ENUMS["tasSettings.level"]) - {"", None}
     assert len(examples) >= 28
