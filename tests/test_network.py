@@ -15,6 +15,8 @@ from agent.decide.ranks import RankEnd
 from agent.errors import SettingsError
 from agent.workloads import find_workload
 from agent.workloads.base import Judgement, Outcome, RunContext
+from agent.workloads.nccl_logs import Logged, Transport
+from agent.workloads.network import NcclNetwork
 from tests.decide import test_ddp
 from tests.decide.rank_records import Line, common, end, text
 from tests.test_nccl import table
@@ -203,3 +205,15 @@ def test_gloo_has_no_logs(name: str) -> None:
     found = judged(name, {}, backend="gloo")
     assert not found.measurements.warnings and "network" not in found.measurements.record
     assert judged(name, {}, profile="none").measurements.warnings in ((), [])
+
+
+def test_a_pod_whose_logs_name_the_network_of_some_steps_alone_is_silent() -> None:
+    gib = Transport(("gIB",))
+    logged = {
+        0: Logged({"a": gib, "b": gib}),
+        1: Logged({"a": gib, "b": Transport()}),
+        2: Logged({"b": gib}),
+    }
+    network = NcclNetwork.of(logged)
+    assert network.silent(["a", "b"], [0, 1, 2]) == [1, 2]
+    assert network.silent(["a"], [0, 1]) == []

@@ -111,10 +111,12 @@ GOOD = [
     ("A4_PEER_TIMEOUT_SECONDS", "1.5", "peer_timeout", 1.5),
     ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS", "120", "script_timeout", 120.0),
     ("A4_LEASE_SECONDS", "7", "lease", 7.0),
+    ("A4_LEASE_SECONDS", "3", "lease", 3.0),
     ("A4_GRACE_SECONDS", "60", "grace", 60.0),
     ("A4_WARN_SIGNAL", "none", "warn_signal", ""),
     ("A4_WARN_SIGNAL", "USR1", "warn_signal", "USR1"),
     ("A4_WARN_SIGNAL", "sigusr2", "warn_signal", "USR2"),
+    ("A4_WARN_SECONDS", "1", "warn_seconds", 1.0),
     ("A4_WARN_SECONDS", "1.5", "warn_seconds", 1.5),
     ("A4_LOG_LEVEL", "DEBUG", "log_level", "debug"),
     ("A4_LOG_FORMAT", "json", "log_format", "json"),
@@ -414,7 +416,7 @@ def test_the_epoch(environ: dict[str, str], epoch: str, warned: bool) -> None:
 def test_without_anything_to_make_an_epoch_of() -> None:
     environ = {name: value for name, value in POD.items() if not name.startswith("A4_")}
     (problem,) = problems(environ)
-    assert problem.startswith("A4_EPOCH is not set")
+    assert problem.startswith("A4_EPOCH is not set") and "it follows from A4_JOBSET_UID" in problem
 
 
 names = st.sampled_from([setting.name for setting in SETTINGS])

@@ -209,6 +209,13 @@ def test_a_gpu_that_nvidia_smi_calls_lost_is_a_fault(machine: CountingMachine) -
     ].value
 
 
+def test_a_gpu_that_was_lost_before_the_run_is_none_of_its_faults(machine: CountingMachine) -> None:
+    machine.fails(LOST, 15)
+    found = machine.found(lambda m: None)
+    assert {(one.state, one.severity) for one in found} == {("unknown", "information")}
+    assert LOST in found[0].value
+
+
 def test_an_nvidia_smi_that_hangs_costs_its_time_and_nothing_else(machine: CountingMachine) -> None:
     before = machine.counted()
     machine.hangs()

@@ -8,6 +8,7 @@ from agent.decide.diagnosis import Diagnosis, Fault
 from agent.health.why.deciding import MOVES, diagnose
 from agent.health.why.records import (
     Collected,
+    Frame,
     GroupProgress,
     Operation,
     PodRecords,
@@ -17,6 +18,7 @@ from agent.health.why.records import (
     RasCount,
     RasRank,
     Source,
+    Thread,
 )
 from tests.health.recordings import collected, pods_said
 
@@ -124,6 +126,36 @@ def test_an_operation_of_another_size() -> None:
     assert "all_reduce #2 with [512] float, where 3 ranks are in it with [1024] float" in found.sentence
 
 
+@pytest.mark.parametrize(("deaf", "place"), [(None, "train.py:15 (load_batch)"), (True, "holds the GIL in other.py:1")])
+def test_a_thread_beside_the_main_one_counts_where_it_holds_the_gil_for_good(deaf: bool | None, place: str) -> None:
+    """Recorded of a rank that sleeps: py-spy also says so of a thread that had the GIL when it looked."""
+
+    def change(process: Process) -> Process:
+        other = Thread("other", (Frame("spin", "/app/other.py", 1),), holds_gil=True)
+        return process._replace(threads=(*process.threads, other), holds_gil=deaf) if process.rank == 2 else process
+
+    found = diagnose(collected("sleep", change))
+    assert blamed(found) == {2: "behind"}
+    assert f"it {'is in ' if deaf is None else ''}{place}" in found.sentence
+
+
+def test_two_ranks_that_both_receive_from_each_other_wait_in_a_circle() -> None:
+    """Recorded of a pipeline: rank 0 gets the stack of rank 1, which receives from it."""
+
+    recorded = collected("pipeline")
+    (second,) = (one for pod in recorded.pods for one in pod.processes if one.rank == 1)
+    (thread, *_) = second.threads
+    receive, *outer = thread.frames
+    stack = (receive._replace(arguments={**receive.arguments, "src": "1"}), *outer)
+
+    def change(process: Process) -> Process:
+        return process._replace(threads=(thread._replace(frames=stack),)) if process.rank == 0 else process
+
+    found = diagnose(collected("pipeline", change))
+    assert (found.status, found.culprits) == ("circle", ())
+    assert "no single one of them is to blame" in found.sentence
+
+
 def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
     """Recorded of mpi4py, without its stacks: nothing says who waits for whom."""
     found = diagnose(collected("mpi4py", lambda one: one._replace(threads=())))
@@ -183,6 +215,14 @@ def test_counts_of_nccl_tell_where_no_rank_has_a_recorder() -> None:
     found = diagnose(nccl((0, 0, None), (0, 0, None), ras=mismatch(1), recorder=False))
     assert blamed(found) == {1: "behind"}
     assert "which 1 rank waits in" in found.sentence
+
+
+def test_counts_of_two_communicators_tell_nobody() -> None:
+    """Who is behind in one of them may wait in the other."""
+    one, other = mismatch(1), mismatch(0)
+    both = one._replace(communicators=(*one.communicators, *other.communicators))
+    found = diagnose(nccl((0, 0, None), (0, 0, None), ras=both, recorder=False))
+    assert (found.status, found.culprits) == ("unclear", ())
 
 
 def test_a_source_that_says_otherwise_contradicts() -> None:
