@@ -218,20 +218,22 @@ class ClusterAccess:
         link = self.spec.nic(nic)
         tc, nsenter = map(host_survey.find_program, ("tc", "nsenter"))
         # In the pod what comes from it, at the bridge what goes to it.
-        inner = self.exec(index, limit_argv(tc, link.name, rate))
-        bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net"]
-        outer = subprocess.run([*bridge, *limit_argv(tc, cable(index, link), rate)])
-        if inner.returncode or outer.returncode:
-            raise errors.UsageError(f"tc refuses the rate {rate!r}")
+        inner = self.exec(index, limit_argv(tc, link.name, rate), timeout=ANSWER_SECONDS)
+        bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net", *limit_argv(tc, cable(index, link), rate)]
+        outer = subprocess.run(bridge, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+        for result in (inner, outer):
+            if result.returncode:
+                hint = "" if rate else f"is {nic} of the pod slowed? slow_link with a rate does that"
+                raise errors.UsageError(f"pod {index}: tc: {result.stderr.strip()}", hint)
 
     def slow_way(self, index: int, to: Collection[int], rate: str = "", nic: str = NIC.name) -> None:
-        """Limit what a pod's NIC, after `slow_link`, sends to those of some pods, together; with an empty rate none of
-        it arrives. The next call takes its place: without pods, it ends that."""
+        """Limit what a pod's NIC sends to those of some pods, all together, to `rate`; with an empty rate none of it
+        arrives. `slow_link` comes first. The next call takes the place of this one: without pods, it ends it."""
         if rate:
             check_rate(rate)
         host_survey.find_program("tc")
         addresses = [address(pod, self.spec.nic(nic)) for pod in to]
-        result = self.exec(index, ["sh", "-ec", way_script(nic, addresses, rate)])
+        result = self.exec(index, ["sh", "-ec", way_script(nic, addresses, rate)], timeout=ANSWER_SECONDS)
         if result.returncode != 0:
             hint = f"is {nic} of the pod not slowed yet? slow_link first"
             raise errors.UsageError(f"pod {index}: tc: {result.stderr.strip()}", hint)
@@ -260,7 +262,10 @@ class ClusterAccess:
 
 
 def _content(root: int, path: str) -> bytes | None:
-    with contextlib.suppress(OSError), open(open_within(root, path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    def opener(path: str, flags: int) -> int:
+        return open_within(root, path, flags | os.O_NONBLOCK)
+
+    with contextlib.suppress(OSError), open(path, "rb", opener=opener) as file:
         return file.read(_FILE_LIMIT) or b""
     return None
 

@@ -76,6 +76,9 @@ def test_files_can_be_read_after_the_end() -> None:
         cluster.wait(DEADLINE)
         found = [cluster.read(1, path) for path in ("/run/x", "/dev/termination-log", "/etc/x")]
         assert found == ["run\n", "log\n", "e\n"]
+        before = os.listdir("/proc/self/fd")
+        assert cluster.read_bytes(1, ["/etc", "/nothing"]) == {"/etc": None, "/nothing": None}
+        assert os.listdir("/proc/self/fd") == before
         with pytest.raises(UsageError, match=r"pod 1 is not running: ended \(exit code 0\)"):
             cluster.exec(1, ["true"])
 

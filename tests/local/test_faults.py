@@ -153,6 +153,8 @@ def test_a_slow_link_and_its_end() -> None:
         assert "tbf" in cluster.exec(1, ["tc", "qdisc", "show", "dev", "eth0"]).stdout
         cluster.slow_link(1, "")
         assert "tbf" not in cluster.exec(1, ["tc", "qdisc", "show", "dev", "eth0"]).stdout
+        with pytest.raises(UsageError, match=r"pod 1: tc: .*\n.*is eth0 of the pod slowed"):
+            cluster.slow_link(1, "")
         with pytest.raises(UsageError, match="is not a rate"):
             cluster.slow_link(1, "fast")
 
