@@ -16,7 +16,8 @@ def sweep_views(sweeps: Sequence[Sweep]) -> tuple[View, ...]:
     views = []
     for count, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1):
         over = f"of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
-        baseline = [Line("baseline", sorted(sweep.baseline.busbw.items()), -1)] if sweep.baseline else []
+        known = sorted(sweep.baseline.busbw.items()) if sweep.baseline else []
+        baseline = [Line("baseline", known, -1)] if known else []
         speeds = [*baseline, *_curves(sweep, lambda one: one.busbw)]  # the baseline behind
         pictures = (
             Picture(speeds, f"sweep-{count}", f"Bus bandwidth {over}"),

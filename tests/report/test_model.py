@@ -87,6 +87,9 @@ def test_overview_with_a_baseline() -> None:
     assert [column.name for column in found.overview.columns][-3:] == ["of baseline", "least", "wrong"]
     assert texts(found.overview)[0][-3:] == ["69 %", "69 %", "0"]
     assert found.sweeps[0].pictures[0].lines[0].label == "baseline"
+    bare = sweep("all_reduce", baseline={"name": "b", "source": "s", "rows": []})
+    pictures = page(result("nccl", [pod(0)], sweeps=[bare])).sweeps[0].pictures
+    assert [line.label for line in pictures[0].lines] == ["out-of-place", "in-place"]
 
 
 def test_a_sweep_without_rows_or_checks() -> None:
