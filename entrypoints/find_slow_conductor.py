@@ -64,6 +64,7 @@ class Conductor:
             return LOST
         if why := self.choose():
             say(f"--over {self.options.over} is not possible: {why}")
+            say(f"A4_PYTHON names the Python with torch, here {self.options.torch}")
             say("without --over it measures over what all pods have")
             self.dismiss()
             return MISSING

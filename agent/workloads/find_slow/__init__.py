@@ -106,7 +106,8 @@ class FindSlow(Workload):
         )
         if not record.ended or outcome.told:
             end = self._broken(context, outcome)
-            return Judgement(end, told.table, network.measurements(measured), "find-slow.log")
+            shown = told.table if record.measured else ""
+            return Judgement(end, shown, network.measurements(measured), "find-slow.log")
         more = stages.reasons(peers, not told.reasons)
         end = told.end
         if more:

@@ -182,8 +182,8 @@ class Stages:
         gathers = "".join(self._gathers(peers))
         if self.over == "nccl":
             rails = "one GPU of each pod" if self.rails == 1 else f"{self.rails} GPUs of each pod, each with its like"
-            inside = ", NVLink" * bool(self.nvlink) + ", each pod's own network" * bool(self.loopback)
-            text = f"measured: each GPU alone{inside}, NCCL between {rails}{gathers}"
+            inside = [*(["NVLink"] if self.nvlink else []), *(["each pod's own network"] if self.loopback else [])]
+            text = f"measured: {', '.join(['each GPU alone', *inside, f'NCCL between {rails}'])}{gathers}"
             return wrap(text, COLUMNS, subsequent_indent="  ")
         between = "gloo" if self.over == "gloo" else "TCP"
         measured = f"measured: {between} between pods{gathers}"

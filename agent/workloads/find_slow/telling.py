@@ -29,6 +29,7 @@ EXCLUDED_SHARE = 0.2
 MOST_ROWS = 12
 COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "%", "state": ""}
 LOOK = "on the pod, a4-agent doctor; {}"
+UNCLEAR = "no pair is clearly good, and too few are clearly slow"
 
 
 class Told(NamedTuple):
@@ -166,7 +167,7 @@ def _doubts(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
         found.append("pairs of two pods cannot be compared with others: they show only a hang")
     elif verdict.unclear:
         unclear = pods_text(peers[rank].index for rank in verdict.unclear)
-        found.append(f"cannot tell: {unclear}: no pair is clearly good, and too few are clearly slow")
+        found.append(f"cannot tell: {unclear} ({UNCLEAR})")
     if verdict.ways.once:
         was = "was" if verdict.ways.once == 1 else "were"
         found.append(f"{count_text(verdict.ways.once, 'pair')} of good pods {was} slow only once: not counted")
@@ -207,7 +208,7 @@ def _finding(
     state: State = "bad" if slow else "unknown" if rank in verdict.unclear else "ok"
     value = f"{slow.share:.0%} of the usual speed" if slow else ""
     value = "nothing comes through" if slow and not slow.share else value
-    value = "no pair is clearly good, and too few are clearly slow" if state == "unknown" else value
+    value = UNCLEAR if state == "unknown" else value
     limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
     action = LOOK.format(report_node(peer.known_node, "PERFORMANCE")) if slow else ""
     return Finding(check, state, "fatal", peer.index, peer.node, parts.get(rank, ""), value, limit, SOURCE, action)
