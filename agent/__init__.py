@@ -1,7 +1,7 @@
 """a4-agent: brings the pods of a GPU JobSet together and runs one workload on all of them.
 
-The public names are documented in docs/api.md, and __init__.pyi says where each is. It is imported when it is first
-used: `import agent`, which every start of the command line does, costs nothing.
+The public names are documented in docs/api.md, and __init__.pyi says where each is. A name is imported when it is
+first used: `import agent`, which every start of the command line does, costs nothing.
 """
 
 __version__ = "0.1.0"
