@@ -119,7 +119,7 @@ def differing(found: Any, expected: Any, tolerance: float) -> int:
 
 
 @dataclass
-class Operation:
+class CollectiveOperation:
     """One collective of one size in one placement: what it does, on which values, and what must come out."""
 
     run: Callable[[], object]
@@ -168,42 +168,42 @@ class Case:
         return list(enumerate(buffer.split(self.count)))
 
 
-def all_reduce(case: Case) -> Operation:
+def all_reduce(case: Case) -> CollectiveOperation:
     data = case.first
-    return Operation(lambda: dist.all_reduce(data, op=case.redop), [(data, case.rank, 0)], [(data, None, 0)])
+    return CollectiveOperation(lambda: dist.all_reduce(data, op=case.redop), [(data, case.rank, 0)], [(data, None, 0)])
 
 
-def all_gather(case: Case) -> Operation:
+def all_gather(case: Case) -> CollectiveOperation:
     # torch 2.13 has renamed all_gather_into_tensor, and warns of the old name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     target = case.second
     mine = case.own(target) if case.placement == IN else case.first[: case.count]
     results = [(part, rank, 0) for rank, part in case.parts(target)]
-    return Operation(lambda: gather(target, mine), [(mine, case.rank, 0)], [*results])
+    return CollectiveOperation(lambda: gather(target, mine), [(mine, case.rank, 0)], [*results])
 
 
-def reduce_scatter(case: Case) -> Operation:
+def reduce_scatter(case: Case) -> CollectiveOperation:
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     source = case.first
     mine = case.own(source) if case.placement == IN else case.second[: case.count]
     results = [(mine, None, case.rank * case.count)]
-    return Operation(lambda: scatter(mine, source, op=case.redop), [(source, case.rank, 0)], [*results])
+    return CollectiveOperation(lambda: scatter(mine, source, op=case.redop), [(source, case.rank, 0)], [*results])
 
 
-def alltoall(case: Case) -> Operation:
+def alltoall(case: Case) -> CollectiveOperation:
     source, target = case.first, case.second
     sources = [(part, case.rank * case.ranks + to, 0) for to, part in case.parts(source)]
     results = [(part, sender * case.ranks + case.rank, 0) for sender, part in case.parts(target)]
-    return Operation(lambda: dist.all_to_all_single(target, source), sources, [*results])
+    return CollectiveOperation(lambda: dist.all_to_all_single(target, source), sources, [*results])
 
 
-def broadcast(case: Case) -> Operation:
+def broadcast(case: Case) -> CollectiveOperation:
     data, root = case.first, case.root
     sources = [(data, root, 0)] if case.rank == root else []
-    return Operation(lambda: dist.broadcast(data, root), sources, [(data, root, 0)])
+    return CollectiveOperation(lambda: dist.broadcast(data, root), sources, [(data, root, 0)])
 
 
-def sendrecv(case: Case) -> Operation:
+def sendrecv(case: Case) -> CollectiveOperation:
     """To the next rank, from the one before."""
     after, before = (case.rank + 1) % case.ranks, (case.rank - 1) % case.ranks
 
@@ -212,7 +212,7 @@ def sendrecv(case: Case) -> Operation:
         for work in dist.batch_isend_irecv(pair):
             work.wait()
 
-    return Operation(exchange, [(case.first, case.rank, 0)], [(case.second, before, 0)])
+    return CollectiveOperation(exchange, [(case.first, case.rank, 0)], [(case.second, before, 0)])
 
 
 # All collectives
@@ -223,7 +223,7 @@ class Collective:
     """How nccl-tests counts a collective, and what torch has of it."""
 
     name: str
-    build: Callable[[Case], Operation]
+    build: Callable[[Case], CollectiveOperation]
     placements: tuple[str, ...]
     factor: Callable[[int], float]
     """busbw / algbw, from the number of ranks."""

@@ -48,7 +48,7 @@ from collective_operations import (
     TYPES,
     Case,
     Collective,
-    Operation,
+    CollectiveOperation,
     Values,
     header,
     in_words,
@@ -100,7 +100,7 @@ class Bench:
     def doing(self) -> None:
         self.world.record.doing(self.what, self.number, self.of)
 
-    def operation(self, collective: Collective, placement: str, count: int) -> Operation:
+    def operation(self, collective: Collective, placement: str, count: int) -> CollectiveOperation:
         rank, ranks = self.world.rank, self.world.ranks
         whole = count * ranks if collective.per_rank else count
         redop = getattr(dist.ReduceOp, OPERATIONS[self.options.op])
@@ -179,7 +179,7 @@ class Bench:
         self.bandwidths.append(busbw)
         return measured(seconds, algbw, busbw, wrong if self.options.check else None)
 
-    def check(self, collective: Collective, placement: str, operation: Operation, size: int) -> int:
+    def check(self, collective: Collective, placement: str, operation: CollectiveOperation, size: int) -> int:
         """Wrong elements of all ranks, in the first of the checked iterations that has any."""
         found, values = [0], self.values(collective)
         for _ in range(self.options.check):
@@ -196,7 +196,7 @@ class Bench:
             self.world.say(f"# {size} bytes, {placement}: wrong elements: {words}")
         return sum(found)
 
-    def time(self, operation: Operation) -> tuple[float, int]:
+    def time(self, operation: CollectiveOperation) -> tuple[float, int]:
         """Seconds per iteration, the mean of all ranks, and iterations; the same on every rank.
 
         The first of the runs for warming up, which is always done, tells how many there is time for.

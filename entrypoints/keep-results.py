@@ -152,7 +152,7 @@ class StoredLog:
         return new > 0 and (now - self.begun >= PIECE_SECONDS or (new >= PIECE_BYTES and not failing))
 
 
-class Storing:
+class ResultsStoring:
     """Takes commands and does, in each `turn`, what is due: files first, then the log. `say` hears how that went."""
 
     def __init__(
@@ -291,7 +291,7 @@ class Agent:
 
 def main(mount: str, base: str, path: str, number: str) -> None:
     agent = Agent()
-    storing = Storing(Directory(mount, base, path, int(number), agent.got_on), agent.say)
+    storing = ResultsStoring(Directory(mount, base, path, int(number), agent.got_on), agent.say)
     try:
         while True:
             agent.got_on()

@@ -20,7 +20,7 @@ from agent.workloads.base import Outcome
 from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.matching import Pair, confirming_rounds, first_rounds, least_pairs, stratum
 from agent.workloads.find_slow.record import read_pairs
-from agent.workloads.find_slow.telling import Told, tell
+from agent.workloads.find_slow.telling import ToldVerdict, tell
 from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 from scripts.find_slow_simulation import Noise, Simulated, least_share, measured, trial
 from tests.test_workloads import context, judged, launched, options
@@ -275,7 +275,7 @@ def test_who_hangs_is_left_out_after_two_rounds() -> None:
     assert {one.node: round(one.share, 2) for one in judge(places, play(places, sick)).slow} == sick
 
 
-def told(nodes: int, sick: dict[int, float]) -> Told:
+def told(nodes: int, sick: dict[int, float]) -> ToldVerdict:
     peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(nodes)]
     found = play([()] * nodes, sick)
     return tell(peers, found, judge([()] * nodes, found))

@@ -71,7 +71,7 @@ def thread_variables(per_node: int, env: Mapping[str, str]) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1"} if per_node > 1 and "OMP_NUM_THREADS" not in env else {}
 
 
-class Target(NamedTuple):
+class TorchrunTarget(NamedTuple):
     """What torchrun is to start: a "script", which Python reads, a "path", which torchrun's own does, a "module" or a
     "program"; empty: nobody knows."""
 
@@ -80,12 +80,12 @@ class Target(NamedTuple):
     rest: tuple[str, ...] = ()
 
 
-def torchrun_target(words: Sequence[str], env: Mapping[str, str]) -> Target:
+def torchrun_target(words: Sequence[str], env: Mapping[str, str]) -> TorchrunTarget:
     """What torchrun takes of these words, its own options first, to be started. Options that are not known here, and
     those in variables, leave it open."""
     kind, at = "script", 0
     if any(env.get(f"PET_{name}") for name in ("MODULE", "NO_PYTHON", "RUN_PATH")):
-        return Target()
+        return TorchrunTarget()
     while at < len(words) and words[at].startswith("-"):
         name, equals, _ = words[at].partition("=")
         name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
@@ -95,11 +95,11 @@ def torchrun_target(words: Sequence[str], env: Mapping[str, str]) -> Target:
             kind = _KINDS.get(name, kind)
             at += 1
         else:
-            return Target()
-    return Target(kind, words[at], tuple(words[at + 1 :])) if at < len(words) else Target()
+            return TorchrunTarget()
+    return TorchrunTarget(kind, words[at], tuple(words[at + 1 :])) if at < len(words) else TorchrunTarget()
 
 
-def with_command(words: Sequence[str], target: Target, python: str, before: Sequence[str]) -> list[str]:
+def with_command(words: Sequence[str], target: TorchrunTarget, python: str, before: Sequence[str]) -> list[str]:
     """The same words for torchrun, but with `before` in front of the command that it would make of the target."""
     options = [word for word in words[: -1 - len(target.rest)] if word.replace("_", "-") not in _KINDS]
     command = {"program": [], "script": [python, "-u"], "module": [python, "-u", "-m"]}[target.kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from agent.decide.torchrun import Target, torchrun_launch, torchrun_target, with_command
+from agent.decide.torchrun import TorchrunTarget, torchrun_launch, torchrun_target, with_command
 from agent.errors import UsageError
 from agent.launch import Launch, is_python
 from agent.paths import shipped
@@ -67,7 +67,7 @@ class Torchrun(Workload):
         return Judgement(end, network.text(), network.measurements(Measurements()))
 
 
-def _target(context: RunContext) -> Target:
+def _target(context: RunContext) -> TorchrunTarget:
     return torchrun_target(context.args, context.environ)
 
 

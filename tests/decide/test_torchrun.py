@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.torchrun import Target, torchrun_end, torchrun_launch, torchrun_target, with_command
+from agent.decide.torchrun import TorchrunTarget, torchrun_end, torchrun_launch, torchrun_target, with_command
 from agent.launch import Launch
 
 
@@ -88,7 +88,7 @@ def test_threads_by_torchruns_own_rule(per_node: int, env: dict[str, str], threa
     ],
 )
 def test_what_torchrun_is_to_start(typed: str, kind: str, word: str, rest: list[str]) -> None:
-    assert torchrun_target(typed.split(), {}) == Target(kind, word, tuple(rest))
+    assert torchrun_target(typed.split(), {}) == TorchrunTarget(kind, word, tuple(rest))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_program_before_that_of_the_ranks(typed: str, command: str) -> None:
 
 
 def test_what_variables_tell_torchrun_is_left_to_it() -> None:
-    assert torchrun_target(["package.train"], {"PET_MODULE": "1"}) == Target()
+    assert torchrun_target(["package.train"], {"PET_MODULE": "1"}) == TorchrunTarget()
 
 
 NO_TORCH = (

@@ -168,7 +168,7 @@ class FakeKeeperProcess:
         self._is_closed = self._is_over = False
         self._hangs: Hangs | None = None
         self._commands: deque[Sequence[str]] = deque()
-        self._program = PROGRAM.Storing(
+        self._program = PROGRAM.ResultsStoring(
             FakeDirectory(storage, directory), self.say, lambda: clock.now, lambda path: FakeSegments(spools[path])
         )
         self._tick()

@@ -30,7 +30,7 @@ KERNEL_RECORD_BYTES = 8192
 """The kernel hands out a record at a time, and refuses one that does not fit."""
 
 
-class Question(NamedTuple):
+class PodQuestion(NamedTuple):
     """What is to be read."""
 
     environ: Mapping[str, str]
@@ -45,7 +45,7 @@ class Question(NamedTuple):
     """What the pod's fabric takes; None: it has none."""
 
 
-def read_pod(question: Question, root: str = "/") -> dict[str, Any]:
+def read_pod(question: PodQuestion, root: str = "/") -> dict[str, Any]:
     """Everything; `problems` says of each part that could not be read why. Takes 30 s at most."""
     environ, needs = question.environ, question.needs
     parts = {
@@ -64,7 +64,7 @@ def read_pod(question: Question, root: str = "/") -> dict[str, Any]:
     return {**gathered(parts), "driver": driver}
 
 
-def _parts_of_gpus(question: Question, root: str) -> dict[str, InventoryPart]:
+def _parts_of_gpus(question: PodQuestion, root: str) -> dict[str, InventoryPart]:
     environ, count = question.environ, gpu_count(root)
     listed = Event()
     until = time.monotonic() + PROBE_SECONDS

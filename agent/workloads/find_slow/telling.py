@@ -32,7 +32,7 @@ LOOK = "on the pod, a4-agent doctor; {}"
 UNCLEAR = "no pair is clearly good, and too few are clearly slow"
 
 
-class Told(NamedTuple):
+class ToldVerdict(NamedTuple):
     """A verdict in words."""
 
     end: JobEnd
@@ -51,7 +51,7 @@ def tell(
     over: str = "tcp",
     gpus: Mapping[tuple[int, int], bool] | None = None,
     alone: Mapping[int, str] | None = None,
-) -> Told:
+) -> ToldVerdict:
     """`gpus`: (node rank, GPU) → whether it is slow by itself, of those that were measured so. `alone`: node rank →
     what of it is slow by itself, "GPU 1 and NVLink"."""
     alone = alone or {}
@@ -79,7 +79,7 @@ def tell(
     check = f"{NAMES[over]} to other pods"
     found = [_finding(peers, rank, verdict, parts, check) for rank in range(len(peers))]
     found += _link_findings(peers, verdict, check)
-    return Told(
+    return ToldVerdict(
         end=JobEnd(code, what, why=lines(*at_most(reasons)), origin="workload"),
         reasons=reasons,
         table=shown,
