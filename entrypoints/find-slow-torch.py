@@ -26,6 +26,8 @@ from find_slow_tcp import REPEATS, Exchange
 MIB = 1 << 20
 MOST_BYTES = {"nccl": 256 * MIB, "gloo": 64 * MIB}
 FIRST_BYTES = MIB
+TRIES = 3
+"""So often these are sent: by the fastest of them one knows how much fits."""
 GATHERED_BYTES = 1 << 30
 SIDE = 8192
 """How long the sides of the matrices are that are multiplied."""
@@ -219,21 +221,28 @@ class Group:
         return (self.size - 1) / self.size
 
     def speed(self, run: Callable[[int], object], most: int) -> float:
-        """Bytes a second: the median of REPEATS, each as large as fits into its time."""
+        """Bytes a second: the median of REPEATS, each as large, and as often, as fits into its time."""
         first = min(FIRST_BYTES, most)
-        self.seconds(run, first)
-        fits = int(first * self.window / self.seconds(run, first))
-        if self.rank == 0:
-            self.store.set("size", str(max(first // 16, min(most, fits) // 16 * 16)))
-        size = int(self.store.get("size"))
-        return size / statistics.median(self.seconds(run, size) for _ in range(REPEATS))
+        self.seconds(run, first)  # connections are made
+        fits = int(first * self.window / min(self.seconds(run, first) for _ in range(TRIES)))
+        size = self.agreed("size", max(first // 16, min(most, fits) // 16 * 16))
+        times = self.agreed("times", max(1, fits // most))
+        return size / statistics.median(self.seconds(run, size, times) for _ in range(REPEATS))
 
-    def seconds(self, run: Callable[[int], object], size: int) -> float:
+    def agreed(self, name: str, value: int) -> int:
+        """Rank 0's value."""
+        if self.rank == 0:
+            self.store.set(name, str(value))
+        return int(self.store.get(name))
+
+    def seconds(self, run: Callable[[int], object], size: int, times: int = 1) -> float:
+        """For one of so many."""
         begin = time.perf_counter()
-        run(size)
+        for _ in range(times):
+            run(size)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
-        return max(time.perf_counter() - begin, 1e-9)
+        return max((time.perf_counter() - begin) / times, 1e-9)
 
     def leave(self) -> None:
         """Not before all have measured: what one has sent may still be on its way through others. Rank 0, which has
