@@ -18,7 +18,7 @@ WAITS_SECONDS = 15.0
 
 _BEGINS = re.compile(
     rb"\[(?:rank|default)\d+\]: ?(?:Traceback |\[?[WEF]\d{4} |\w*Error|frame #)"
-    rb"|Traceback \(most recent call last\):"
+    rb"|Traceback \(most recent call last\):|--- Logging error ---$"
     rb"|\[[WEF]\d{4} .*\[c10d\] .* failed on SocketImpl"
     rb"|[WEF]\d{4} [\d:.]+ \d+ \S*torch/distributed/\S+\] "
 )
@@ -29,6 +29,7 @@ _GOES_ON = re.compile(
     rb"|(?:During handling of the above exception|The above exception was the direct cause)"
     rb"|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|BdbQuit)\b(?::|$)"
     rb"|={20,}$|-{20,}$|\S+ FAILED$|(?:Other )?Failures:$|Root Cause \(first observed failure\):$|\[\d+\]:$"
+    rb"|Call stack:$|Message: |Arguments: "  # logging, of a signal that came while it wrote
 )
 
 _OF_PEERS = re.compile(

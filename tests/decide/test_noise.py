@@ -45,6 +45,19 @@ Traceback (most recent call last):
   File "a.py", line 2, in <module>
 torch.cuda.OutOfMemoryError: CUDA out of memory
 """
+LOGGING = """\
+--- Logging error ---
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/logging/__init__.py", line 1114, in emit
+    self.flush()
+RuntimeError: reentrant call inside <_io.BufferedWriter name='<stderr>'>
+Call stack:
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/t/torch/distributed/elastic/multiprocessing/api.py", line 1028, in _close
+    logger.warning("Sending process %s closing signal %s", pid, sig.name)
+Message: 'Sending process %s closing signal %s'
+Arguments: (91, 'SIGINT')
+"""
 PROGRAM = """\
 step 31: loss 0.25
   learning rate: 0.1
@@ -67,7 +80,7 @@ def held(noise: Noise) -> bytes:
     return b"".join(one.text for one in noise.rest())
 
 
-@pytest.mark.parametrize("text", [RANK, TORCHRUN, CHAINED], ids=["rank", "torchrun", "chained"])
+@pytest.mark.parametrize("text", [RANK, TORCHRUN, CHAINED, LOGGING], ids=["rank", "torchrun", "chained", "logging"])
 def test_lines_that_wait(text: str) -> None:
     noise = Noise(Clock())
     assert noise.passed(0, text.encode()) == b""

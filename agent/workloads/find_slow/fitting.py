@@ -22,7 +22,7 @@ LEAST_TOGETHER = 3
 LEAST_LOW = 3
 """So many low pairs with cleared nodes blame a node, and so many low measurements a link."""
 MOST_LOW = 4
-LEAST_LEFT = 0.6
+LEAST_LEFT = 0.45
 """So much of the speed is left, at least, from one distance to the next: what has less is low even if nobody knows what
 is usual there."""
 FEW_ALIKE = 6
