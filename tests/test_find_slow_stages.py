@@ -122,6 +122,15 @@ def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
     assert bad == [(0, "GPU 1")] and found.measurements.versions == {"torch": "2.11.0", "nccl": "2.28.9"}
 
 
+def test_a_slow_gpu_does_not_excuse_the_network_of_others() -> None:
+    gpus = [
+        [rank, gpu, 350.0 if (rank, gpu) == (1, 0) else 700.0, 9.0, 9.0, 9.0] for rank in (0, 1) for gpu in range(4)
+    ]
+    speeds = [[rank, gpu, 1000.0 if rank else 2000.0] for rank in (0, 1) for gpu in range(4)]
+    low = read_stages(record({"step": "gpus", "speeds": gpus}, {"step": "loopback", "speeds": speeds})).low()
+    assert [(one.rank, one.device) for one in low] == [(1, "GPU 0"), (1, "network of GPUs 2 and 3")]
+
+
 def test_a_slow_network_and_a_busy_gpu_are_both_named() -> None:
     speeds = [[rank, 0, 350.0 if rank == 1 else 700.0, 3000.0, 50.0, 50.0] for rank in range(4)]
     pairs = [[a, b, 2500.0 if b == 3 else 5000.0, 0] for a in range(4) for b in range(a + 1, 4)]

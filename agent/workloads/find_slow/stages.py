@@ -96,19 +96,20 @@ class Stages:
             self.gathered += [Gathered(tuple(ranks), float(speed)) for ranks, speed in values["groups"]]
 
     def low(self) -> list[LowSpeed]:
-        """What a slow GPU slows with it is left out: NVLink of its pod, and its pod's network to itself."""
+        """What a slow GPU slows with it is left out: NVLink of its pod, and its own network."""
         found = []
         for at, measure in enumerate(MEASURES):
             speeds = {key: of_gpu[at] for key, of_gpu in self.gpus.items()}
             for (rank, gpu), share in low_shares(speeds, measure.floor).items():
                 if share or not at:  # a child that failed has failed for all of them
                     found.append(LowSpeed(rank, f"GPU {gpu}", measure, speeds[rank, gpu], share))
-        explained = {one.rank for one in found}
+        slow = {(one.rank, one.device) for one in found}
+        pods = {one.rank for one in found}
         for rank, share in low_shares(self.nvlink, NVLINK.floor).items():
-            if rank not in explained:
+            if rank not in pods:
                 found.append(LowSpeed(rank, "NVLink", NVLINK, self.nvlink[rank], share))
         for (rank, gpu), share in low_shares(self.loopback, LOOPBACK.floor).items():
-            if rank not in explained:
+            if slow.isdisjoint([(rank, f"GPU {gpu}"), (rank, f"GPU {gpu + 1}")]):
                 device = f"network of GPUs {gpu} and {gpu + 1}"
                 found.append(LowSpeed(rank, device, LOOPBACK, self.loopback[rank, gpu], share))
         return found
