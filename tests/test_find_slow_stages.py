@@ -147,6 +147,14 @@ def test_a_pod_that_is_slow_to_itself() -> None:
     assert (low.rank, low.device, round(low.share, 2)) == (1, "network of GPUs 0 and 1", 0.48)
 
 
+def test_the_better_of_two_times_to_itself_counts() -> None:
+    first, second = (
+        [[rank, gpu, speed] for rank, speed in enumerate(both) for gpu in (0, 1)]
+        for both in ((0.0, 2580.0), (2400.0, 1863.0))
+    )
+    assert read_stages(record(*({"step": "loopback", "speeds": one} for one in (first, second)))).low() == []
+
+
 def test_an_all_gather_that_fails_alone() -> None:
     gather = {"step": "gather", "groups": [[[0, 1, 2], 0.0]]}
     failed = judged(context("find-slow"), Outcome(0, record(OVER, PAIRS, gather, END)))

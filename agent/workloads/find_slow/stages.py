@@ -71,8 +71,8 @@ class Stages:
     gpus: Mapping[tuple[int, int], Sequence[float]] = field(default_factory=dict)
     """(rank, GPU) → its speeds, by MEASURES"""
     nvlink: Mapping[int, float] = field(default_factory=dict)
-    loopback: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """(rank, first GPU of two) → MB/s"""
+    loopback: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(rank, first GPU of two) → MB/s, the best of all times"""
     gathered: list[Gathered] = field(default_factory=list)
 
     def take(self, values: Mapping[str, Any]) -> None:
@@ -87,11 +87,10 @@ class Stages:
             self.nvlink = {rank: float(speed) for rank, speed in values["speeds"]}
         elif step == "loopback":
             ends = {(rank, gpu): float(speed) for rank, gpu, speed in values["speeds"]}
-            self.loopback = {
-                (rank, gpu): min(speed, ends[rank, gpu + 1])
-                for (rank, gpu), speed in ends.items()
-                if gpu % 2 == 0 and (rank, gpu + 1) in ends
-            }
+            for (rank, gpu), speed in ends.items():
+                if gpu % 2 == 0 and (rank, gpu + 1) in ends:
+                    both = min(speed, ends[rank, gpu + 1])
+                    self.loopback[rank, gpu] = max(both, self.loopback.get((rank, gpu), 0.0))
         elif step == "gather":
             self.gathered += [Gathered(tuple(ranks), float(speed)) for ranks, speed in values["groups"]]
 
