@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from agent.decide.result import Measured, Row, Sweep
@@ -34,14 +33,9 @@ def names(sweeps: Sequence[Sweep]) -> list[str]:
         name = sweep.collective or "collective"
         if sum(other.collective == sweep.collective for other in sweeps) > 1:
             name = " ".join(filter(None, [name, sweep.type, sweep.redop if sweep.redop != "none" else ""]))
-        again = sum(re.fullmatch(re.escape(name) + r"( \(\d+\))?", other) is not None for other in found)
-        found.append(f"{name} ({again + 1})" if again else name)
-    return found
-
-
-def placement(sweep: Sweep) -> str:
-    """The placement that `Row.busbw` is of."""
-    return "out-of-place" if any(row.out_of_place for row in sweep.rows) else "in-place"
+        found.append(name)
+    counts = [found[:at].count(name) for at, name in enumerate(found, 1)]
+    return [f"{name} ({count})" if count > 1 else name for name, count in zip(found, counts, strict=True)]
 
 
 def overview(sweeps: Sequence[Sweep]) -> Grid | None:
@@ -61,6 +55,7 @@ def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
     """A line of the overview. The last size stands for the sweep: bandwidth that people compare is that of large
     messages."""
     speed, size = max(((row.busbw or 0.0, row.size) for row in sweep.rows), default=(None, None))
+    placement = "out-of-place" if any(row.out_of_place for row in sweep.rows) else "in-place"  # that busbw is of
     ratios = [ratio for _, ratio in _ratios(sweep)]
     cells = [cell for row in sweep.rows for cell in row.placements()]
     compared = [percent_text(ratios[-1] if ratios else None), percent_text(min(ratios, default=None))]
@@ -69,7 +64,7 @@ def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
         str(sweep.ranks or "?"),
         _sizes(sweep.rows),
         speed_text(speed),
-        f"{size_text(size)} {placement(sweep)}" if size is not None else NONE,
+        f"{size_text(size)} {placement}" if size is not None else NONE,
         speed_text(sweep.average_busbw),
         *(compared if with_baseline else []),
         _wrong(sum(cell.wrong or 0 for cell in cells), any(cell.wrong is not None for cell in cells)),

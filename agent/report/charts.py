@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agent.report.palette import SERIES
@@ -53,12 +54,8 @@ class Scale(NamedTuple):
 
     def drawn(self, points: Sequence[Point]) -> list[Point]:
         """What the axes can show: 0 has no logarithm."""
-        finite = [(at, value) for at, value in points if math.isfinite(value)]
-        return [
-            (at, value)
-            for at, value in finite
-            if (at > 0 or self.kind != "sizes") and (value > 0 or not self.durations)
-        ]
+        shown = [(at, value) for at, value in points if math.isfinite(value) and (at > 0 or self.kind != "sizes")]
+        return [(at, value) for at, value in shown if value > 0 or not self.durations]
 
 
 BANDWIDTH = Scale("bus bandwidth, GB/s", "message size", "sizes")
@@ -235,13 +232,9 @@ def _labels(axes: Axes, lines: Sequence[Line]) -> None:
 def spread(wanted: Sequence[float], gap: float, top: float) -> list[float]:
     """Positions near the wanted ones, in their order, at least `gap` apart and, where they fit, from 0 to `top`."""
     order = sorted(range(len(wanted)), key=lambda number: wanted[number])
-    placed: list[float] = []
-    for number in order:
-        placed.append(max(wanted[number], placed[-1] + gap if placed else 0.0))
-    limit = top
-    for at in range(len(placed) - 1, -1, -1):
-        placed[at] = min(placed[at], limit)
-        limit = placed[at] - gap
+    up = accumulate((wanted[number] for number in order), lambda below, own: max(own, below + gap), initial=-gap)
+    down = accumulate([*up][:0:-1], lambda above, own: min(own, above - gap), initial=top + gap)
+    placed = [*down][:0:-1]
     return [placed[order.index(number)] for number in range(len(wanted))]
 
 

@@ -15,10 +15,8 @@ from agent.report.number_words import count_text, ratio_text, size_text, speed_t
 
 
 class Curve(NamedTuple):
-    """What one run measured of one collective."""
+    """What one run measured of one collective; nothing, where it has no size of it."""
 
-    measured: bool = False
-    """False: the run has no size of it."""
     busbw: Mapping[int, float] = {}
     """GB/s by size in bytes, of the placement that `Row.busbw` is of."""
     wrong: frozenset[int] = frozenset()
@@ -35,8 +33,7 @@ def curve(sweep: Sweep) -> Curve:
     checked = frozenset(row.size for row in sweep.rows if any(one.wrong is not None for one in row.placements()))
     quoted = {row.size: one for row in sweep.rows for one in row.placements()[:1]}
     busbw = {size: one.busbw for size, one in quoted.items()}
-    times = {size: one.time for size, one in quoted.items()}
-    return Curve(bool(busbw), busbw, wrong, checked - wrong, times)
+    return Curve(busbw, wrong, checked - wrong, {size: one.time for size, one in quoted.items()})
 
 
 def curves_of(results: Sequence[Result]) -> dict[str, list[Curve]]:
@@ -87,9 +84,9 @@ def _wrong_text(one: Curve) -> str:
 def _ratio_line(labels: Sequence[str], curves: Sequence[Curve], at: int) -> str:
     """The ratio of a run to the first over all sizes, or why there is none."""
     label, first = labels[at], labels[0]
-    if not curves[at].measured:
+    if not curves[at].busbw:
         return f"{label}: not measured"
-    if not curves[0].measured:
+    if not curves[0].busbw:
         return f"{label} / {first}: not measured in {first}"
     if curves[0].wrong:
         return f"{label} / {first}: no ratio, {first} gave wrong results"

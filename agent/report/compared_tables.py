@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from agent.decide.result import Column, Result, Table
-from agent.report.grid import Cell, Grid, GridColumn, grid, number
-from agent.report.model import BYTES, numbers_of, shown_unit
-from agent.report.number_words import NONE, decimals, number_text, ratio_text, size_text
+from agent.decide.result import Result, Table
+from agent.report.grid import Cell, Grid, GridColumn, grid, number, numbers_of
+from agent.report.model import BYTES, cell, shown_unit
+from agent.report.number_words import NONE, decimals, number_text, ratio_text
 
 Key = tuple[object, ...]
 
@@ -81,16 +81,7 @@ def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measu
         f"{tables[0].title}, row by row",
         columns,
         (
-            [*map(_text, key, names), *(_text(one[key][at], names[at], places[at]) for at in measured for one in rows)]
+            [*map(cell, key, names), *(cell(one[key][at], names[at], places[at]) for at in measured for one in rows)]
             for key in rows[0]
         ),
     )
-
-
-def _text(value: str | float | bool | None, column: Column, places: int | None = None) -> str:
-    """As the page of one run shows it, with the decimals of its column."""
-    if column.unit == BYTES and isinstance(value, int):
-        return size_text(value)
-    if isinstance(value, bool) or value is None:
-        return NONE if value is None else "yes" if value else "no"
-    return value if isinstance(value, str) else number_text(value, places)

@@ -16,7 +16,7 @@ from agent.report.compared_tables import compared_tables
 from agent.report.compared_trainings import compared_trainings
 from agent.report.grid import Cell, Grid, GridColumn, grid
 from agent.report.key_figures import key_figures, profiler_of
-from agent.report.model import HEADINGS, facts
+from agent.report.model import SIGNS, environment, facts
 from agent.report.nodes import nodes_grid
 from agent.report.number_words import duration_text
 
@@ -35,7 +35,7 @@ def comparison_page(results: Sequence[Result]) -> SimpleNamespace:
         SimpleNamespace(
             label=label,
             result=result,
-            heading=HEADINGS[result.verdict.status],
+            sign=SIGNS[result.verdict.status],
             facts=[pair for pair in facts(result) if pair[0] in SHOWN_FACTS],
         )
         for label, result in zip(labels, results, strict=True)
@@ -80,18 +80,13 @@ def settings(result: Result) -> dict[str, str]:
         "directory": launch.cwd if launch else "",
     }
     found |= {f"version of {name}": value for name, value in result.versions.items()}
-    if launch:
-        found |= {f"${name}": value for name, value in launch.environment.items() if name not in launch.added}
+    found |= {f"${name}": value for name, value in environment(launch, added=False)}
     return {name: _neutral(value, result) for name, value in found.items()}
 
 
 def given(result: Result) -> dict[str, str]:
     """Variables that a4-agent itself set: name → value."""
-    launch = result.launch
-    if launch is None:
-        return {}
-    chosen = {f"${name}": value for name, value in launch.environment.items() if name in launch.added}
-    return {name: _neutral(value, result) for name, value in chosen.items()}
+    return {f"${name}": _neutral(value, result) for name, value in environment(result.launch, added=True)}
 
 
 def _neutral(value: str, result: Result) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from agent.decide.result import Table
 from agent.report.charts import Picture
 
 MOST_ROWS = 2000
@@ -65,6 +66,16 @@ def number(name: str, unit: str = "") -> GridColumn:
 def code(name: str) -> GridColumn:
     """A column for names and addresses, which people copy."""
     return GridColumn(name, "", "code")
+
+
+def below(table: Table, name: str) -> list[Any]:
+    """What stands below that head."""
+    return [row[at] for at, column in enumerate(table.columns) if column.name == name for row in table.rows]
+
+
+def numbers_of(values: Iterable[object]) -> list[float]:
+    """The numbers among these; True and False are none."""
+    return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
 def grid(

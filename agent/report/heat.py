@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import median
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from agent.decide.result import Result, Table
 from agent.decide.words import at_most, count_text
+from agent.report.grid import below
 from agent.report.number_words import number_text, speed_text
 
 MOST_RANKS = 64
@@ -25,19 +27,6 @@ Pairs = Mapping[tuple[int, int], float]
 """(first, second) → value."""
 
 
-class HeatCell(NamedTuple):
-    """One measured pair."""
-
-    row: int
-    column: int
-    opacity: float
-    text: str
-    """Its number, where there is room for it."""
-    words: str
-    odd: bool
-    """It is half as good as the median, or worse."""
-
-
 class HeatMap(NamedTuple):
     """One map. Only pairs that were measured have a cell."""
 
@@ -47,7 +36,9 @@ class HeatMap(NamedTuple):
     """Labels of the rows and of the columns; empty where there is no room."""
     axis: str
     """rank or pod"""
-    cells: tuple[HeatCell, ...]
+    cells: tuple[SimpleNamespace, ...]
+    """For each pair `row`, `column`, `opacity` and `words`; `text`, its number, where there is room for it; and `odd`:
+    it is half as good as the median, or worse."""
     scale: tuple[float, ...]
     """Opacities from 0 to the greatest value."""
     greatest: str
@@ -103,13 +94,9 @@ def _of_rails(result: Result) -> tuple[HeatMap, ...]:
 
 def _pairs(table: Table, name: str, places: Sequence[int]) -> dict[tuple[int, int], list[float]]:
     """Everything measured between two ranks, or between the pods in `places`; empty for a table of another kind."""
-    columns = [column.name for column in table.columns]
-    if "ranks" not in columns or name not in columns:
-        return {}
     found: dict[tuple[int, int], list[float]] = {}
-    for row in table.rows:
-        ranks = re.fullmatch(r"(\d{1,6}) - (\d{1,6})", str(row[columns.index("ranks")]))
-        value = row[columns.index(name)]
+    for ends, value in zip(below(table, "ranks"), below(table, name), strict=False):
+        ranks = re.fullmatch(r"(\d{1,6}) - (\d{1,6})", str(ends))
         if ranks is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             return {}
         first, second = int(ranks[1]), int(ranks[2])
@@ -133,10 +120,10 @@ def _map(name: str, unit: str, axis: str, order: Sequence[int], pairs: Pairs) ->
         words = f"{axis}s {first} and {second}: {text} {unit}"
         is_odd = value > 2 * middle if lower_is_better else value < middle / 2
         odd += [words] if is_odd else []
-        share = value / greatest if greatest > 0 else 0.0
-        cells.append(
-            HeatCell(at[first], at[second], _opacity(share, strongest), text if numbered else "", words, is_odd)
-        )
+        opacity = _opacity(value / greatest if greatest > 0 else 0.0, strongest)
+        text = text if numbered else ""
+        cell = SimpleNamespace(row=at[first], column=at[second], opacity=opacity, text=text, words=words, odd=is_odd)
+        cells.append(cell)
     every = len(order) * (len(order) - 1) // 2
     about = [f"{len(pairs)} of {count_text(every, 'pair')} were measured; the other cells are empty"]
     if odd:

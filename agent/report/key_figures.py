@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from agent.decide.result import Result, Sweep, Table
-from agent.report.model import numbers_of
+from agent.report.grid import below, numbers_of
 from agent.report.number_words import count_text, number_text, size_text, speed_text
 from agent.report.training_speed import gpu_models, speed
 
@@ -171,8 +171,7 @@ TABLES: dict[str, Callable[[Result, Table], Iterator[Found]]] = {
 
 def column(table: Table, name: str) -> list[float]:
     """The numbers below that head."""
-    found = numbers_of([row[at] for at, one in enumerate(table.columns) if one.name == name for row in table.rows])
-    return [value for value in found if math.isfinite(value)]
+    return [value for value in numbers_of(below(table, name)) if math.isfinite(value)]
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Sequence
 from statistics import median
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.result import Column, Result, Table, Verdict
 from agent.decide.run_names import titled
 from agent.launch import Started
 from agent.report.bandwidth import overview, sweep_views
-from agent.report.grid import Cell, Grid, GridColumn, grid
+from agent.report.grid import Cell, Grid, GridColumn, grid, numbers_of
 from agent.report.heat import heat_maps
 from agent.report.number_words import (
     NONE,
@@ -38,20 +37,8 @@ BYTES = "bytes"
 Pairs = list[tuple[str, str]]
 
 
-class Heading(NamedTuple):
-    """The verdict: sign, word and tone. Neither sign nor tone is needed to understand the word."""
-
-    symbol: str
-    word: str
-    tone: str
-
-
-HEADINGS = {
-    "passed": Heading("✓", "passed", "good"),
-    "failed": Heading("✗", "failed", "bad"),
-    "ended": Heading("■", "ended", "ended"),
-}
-"""By the verdict's status."""
+SIGNS = {"passed": Cell("✓", "good"), "failed": Cell("✗", "bad"), "ended": Cell("■", "ended")}
+"""What stands before the verdict's status; neither sign nor tone is needed to understand the word."""
 
 
 def run_page(result: Result) -> SimpleNamespace:
@@ -59,7 +46,7 @@ def run_page(result: Result) -> SimpleNamespace:
     launch = result.launch
     return SimpleNamespace(
         title=title(result),
-        heading=HEADINGS[result.verdict.status],
+        sign=SIGNS[result.verdict.status],
         result=result,
         facts=facts(result),
         reasons=[reason for reason in result.verdict.reasons if reason not in _said(result.verdict)],
@@ -80,8 +67,8 @@ def run_page(result: Result) -> SimpleNamespace:
         shared=shared_inventory(result),
         differences=differences_grid(result),
         command=shlex.join(launch.argv) if launch else "",
-        added=_environment(launch, added=True),
-        environment=_environment(launch, added=False),
+        added=sorted(environment(launch, added=True)),
+        environment=sorted(environment(launch, added=False)),
     )
 
 
@@ -111,7 +98,7 @@ def title(result: Result) -> str:
     verdict = result.verdict
     code = f" ({verdict.code})" if verdict.code else ""
     job = f" · {result.job}" if result.job else ""
-    return f"{HEADINGS[verdict.status].symbol} {verdict.status}{code}: {titled(result.run, result.name)}{job}"
+    return f"{SIGNS[verdict.status].text} {verdict.status}{code}: {titled(result.run, result.name)}{job}"
 
 
 def facts(result: Result) -> Pairs:
@@ -168,7 +155,7 @@ def table_grid(table: Table) -> Grid:
         for column, right in zip(table.columns, numeric, strict=True)
     ]
     places = [decimals(numbers_of(values)) for values in given]
-    rows = ([_cell(value, places[at], table.columns[at].unit) for at, value in enumerate(row)] for row in table.rows)
+    rows = (list(map(cell, row, table.columns, places)) for row in table.rows)
     return grid(table.title, columns, rows, _sums(table, numeric, places))
 
 
@@ -190,14 +177,9 @@ def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -
     ]
 
 
-def numbers_of(values: Sequence[object]) -> list[float]:
-    """The numbers among these; True and False are none."""
-    return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-
-
-def _cell(value: str | float | bool | None, places: int | None, unit: str) -> Cell:
-    """A value as the page shows it, with so many decimals."""
-    if unit == BYTES and isinstance(value, int) and value >= 0:
+def cell(value: str | float | bool | None, column: Column, places: int | None = None) -> Cell:
+    """A value of that column as the page shows it, with so many decimals."""
+    if column.unit == BYTES and isinstance(value, int) and value >= 0:
         return Cell(size_text(value))
     if value is None:
         return Cell(NONE, "soft")
@@ -206,8 +188,8 @@ def _cell(value: str | float | bool | None, places: int | None, unit: str) -> Ce
     return Cell(value if isinstance(value, str) else number_text(value, places))
 
 
-def _environment(launch: Started | None, added: bool) -> Pairs:
-    """Variables of the launch by name: those that a4-agent `added`, or all others."""
+def environment(launch: Started | None, added: bool) -> Pairs:
+    """Variables of the launch: those that a4-agent `added`, or all others."""
     if launch is None:
         return []
-    return sorted((name, value) for name, value in launch.environment.items() if (name in launch.added) == added)
+    return [(name, value) for name, value in launch.environment.items() if (name in launch.added) == added]

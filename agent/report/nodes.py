@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from agent.decide.result import Result
-from agent.report.grid import Cell, Grid, GridColumn, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, below, grid, number, numbers_of
 from agent.report.key_figures import KeyFigure, Subject
 from agent.report.number_words import NONE
 
@@ -43,15 +43,12 @@ def nodes_grid(labels: Sequence[str], results: Sequence[Result], figures: Sequen
 
 def _shares(result: Result) -> dict[str, float]:
     """Node → per cent of the usual speed; the least of its pods."""
-    table = next((one for one in result.tables if one.name == TABLE), None)
-    names = [column.name for column in table.columns] if table else []
-    if table is None or not {"node", "of usual"} <= {*names}:
-        return {}
     found: dict[str, float] = {}
-    for row in table.rows:
-        node, share = str(row[names.index("node")]), row[names.index("of usual")]
-        if isinstance(share, (int, float)) and not isinstance(share, bool):
-            found[node] = min(float(share), found.get(node, float(share)))
+    for table in result.tables:
+        if table.name == TABLE:
+            for node, share in zip(below(table, "node"), below(table, "of usual"), strict=False):
+                if numbers_of([share]):
+                    found[str(node)] = min(share, found.get(str(node), share))
     return found
 
 

@@ -32,30 +32,12 @@ MOST_BARS = 32
 SLOWEST = 8
 
 
-class Stretch(NamedTuple):
-    """Part of a bar: `phase` counts from 1; where it begins and how long it is, in percent of the whole."""
-
-    phase: int
-    left: float
-    width: float
-
-
-class Bar(NamedTuple):
-    """One pod."""
-
-    label: str
-    node: str
-    stretches: tuple[Stretch, ...]
-    ready: str
-    """When the pod itself was ready; what comes later is waiting for others, or common to all."""
-
-
 class Startup(NamedTuple):
     """How the pods came up, or, of a run that was submitted later, how its processes did."""
 
     total: str
     phases: tuple[SimpleNamespace, ...]
-    bars: tuple[Bar, ...]
+    bars: tuple[SimpleNamespace, ...]
     aggregated: bool
     """There are too many pods for a bar each: `bars` are of the slowest."""
     since: str
@@ -106,15 +88,17 @@ def _marks(pod: Pod, submitted: float | None) -> Marks:
     return sorted(found, key=lambda mark: mark[1])
 
 
-def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
-    """The stretches of one pod. A phase that came at once, or out of its order, has none."""
-    numbers = list(PHASES)
-    stretches = tuple(
-        Stretch(numbers.index(name) + 1, _percent(before - zero, whole), _percent(time - before, whole))
+def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> SimpleNamespace:
+    """The stretches of one pod, `left` and `width` in percents of the whole. A phase that came at once, or out of its
+    order, has none."""
+    numbers = {name: number for number, name in enumerate(PHASES, 1)}
+    stretches = [
+        SimpleNamespace(phase=numbers[name], left=_percent(before - zero, whole), width=_percent(time - before, whole))
         for (_, before), (name, time) in pairwise(marks)
         if name in PHASES and time > before
-    )
-    return Bar(f"pod {pod.index}", pod.node, stretches, duration_text(_ready(marks) - zero))
+    ]
+    ready = duration_text(_ready(marks) - zero)
+    return SimpleNamespace(label=f"pod {pod.index}", node=pod.node, stretches=stretches, ready=ready)
 
 
 def _ready(marks: Marks) -> float:

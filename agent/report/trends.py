@@ -13,7 +13,7 @@ from agent.report.charts import Line, Picture, Scale
 from agent.report.comparison import title_of
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, View, cells, code, grid, number
 from agent.report.key_figures import KeyFigure, Subject, key_figures
-from agent.report.model import HEADINGS
+from agent.report.model import SIGNS
 from agent.report.nodes import nodes_grid
 from agent.report.number_words import NONE, count_text, moment_text
 from agent.report.ticks import LATEST, span_text
@@ -40,7 +40,10 @@ def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNames
     `nodes` is None where no run was one of find-slow."""
     figures = [key_figures(one) for one in results]
     trends = trends_of(figures)
-    drawn = _drawn(trends)
+    several = [one for one in trends if len(one.points) > 1]  # one run has no trend
+    most = sorted(several, key=lambda one: -len(one.points))[:MOST_TRENDS]
+    drawn = [one for one in several if one in most]
+    cut = f"The {len(drawn)} of {len(several)} measurements that most runs have; the table above has all."
     return SimpleNamespace(
         title=title_of(results),
         span=_span([one.since for one in results]),
@@ -48,7 +51,7 @@ def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNames
         overview=_overview(results, trends) if trends else None,
         nodes=nodes_grid([f"no. {at}" for at in range(1, len(results) + 1)], results, figures),
         trends=tuple(_view(at, one, results) for at, one in enumerate(drawn, 1)),
-        cut=_cut(trends, drawn),
+        cut=cut if len(drawn) < len(several) else "",
         unread=unread,
     )
 
@@ -60,19 +63,6 @@ def trends_of(figures: Sequence[Sequence[KeyFigure]]) -> list[Trend]:
         for one in measured:
             found.setdefault(one.subject, []).append((run, one))
     return [Trend(subject, points) for subject, points in found.items()]
-
-
-def _drawn(trends: Sequence[Trend]) -> list[Trend]:
-    """Those that get a chart, in their order. One run has no trend; of very many, those with the most runs."""
-    several = sorted((-len(one.points), at) for at, one in enumerate(trends) if len(one.points) > 1)
-    return [trends[at] for at in sorted(at for _, at in several[:MOST_TRENDS])]
-
-
-def _cut(trends: Sequence[Trend], drawn: Sequence[Trend]) -> str:
-    several = sum(len(one.points) > 1 for one in trends)
-    if several == len(drawn):
-        return ""
-    return f"The {len(drawn)} of {several} measurements that most runs have; the table above has all."
 
 
 def _span(moments: Iterable[float]) -> str:
@@ -107,9 +97,9 @@ def _runs(results: Sequence[Result], figures: Sequence[Sequence[KeyFigure]]) -> 
 
 
 def _verdict(result: Result) -> Cell:
-    heading, code = HEADINGS[result.verdict.status], result.verdict.code
-    words = f"{heading.symbol} {heading.word} ({code})" if code else f"{heading.symbol} {heading.word}"
-    return Cell(words, "" if heading.tone == "good" else heading.tone)
+    sign, code = SIGNS[result.verdict.status], result.verdict.code
+    words = f"{sign.text} {result.verdict.status}" + (f" ({code})" if code else "")
+    return Cell(words, "" if sign.tone == "good" else sign.tone)
 
 
 def _measured(figures: Sequence[KeyFigure]) -> Cell:

@@ -111,15 +111,15 @@ def test_wrong_results_are_crossed_and_get_no_ratio() -> None:
 GOOD = {8: 1.0, 16: 2.0}
 A_TO_C = [
     (
-        Curve(True, GOOD),
-        Curve(True, {8: 1.0, 16: 1.0}),
+        Curve(GOOD),
+        Curve({8: 1.0, 16: 1.0}),
         "B / A: median 0.75× ▼, least 0.50× ▼ at 16 B, 0.50× ▼ at 16 B",
     ),
-    (Curve(True, GOOD), Curve(True, {32: 1.0}), "B / A: no size in common"),
-    (Curve(True, GOOD), Curve(), "B: not measured"),
-    (Curve(), Curve(True, GOOD), "B / A: not measured in A"),
-    (Curve(True, GOOD), Curve(True, GOOD, frozenset([8])), "B: ✗ wrong results at 1 of 2 sizes: 8 B"),
-    (Curve(True, GOOD, frozenset([8])), Curve(True, GOOD), "B / A: no ratio, A gave wrong results"),
+    (Curve(GOOD), Curve({32: 1.0}), "B / A: no size in common"),
+    (Curve(GOOD), Curve(), "B: not measured"),
+    (Curve(), Curve(GOOD), "B / A: not measured in A"),
+    (Curve(GOOD), Curve(GOOD, frozenset([8])), "B: ✗ wrong results at 1 of 2 sizes: 8 B"),
+    (Curve(GOOD, frozenset([8])), Curve(GOOD), "B / A: no ratio, A gave wrong results"),
 ]
 
 
@@ -129,8 +129,8 @@ def test_what_is_said_of_a_run_beside_the_first(first: Curve, other: Curve, line
 
 
 def test_no_ratio_where_either_is_wrong() -> None:
-    assert ratios([Curve(True, GOOD, frozenset([8])), Curve(True, GOOD)], 1) == {16: 1.0}
-    assert ratios([Curve(True, GOOD), Curve(True, GOOD, frozenset([16]))], 1) == {8: 1.0}
+    assert ratios([Curve(GOOD, frozenset([8])), Curve(GOOD)], 1) == {16: 1.0}
+    assert ratios([Curve(GOOD), Curve(GOOD, frozenset([16]))], 1) == {8: 1.0}
 
 
 def test_names_and_notes() -> None:
