@@ -272,6 +272,11 @@ def is_missing(error: Exception) -> bool:
 
 # Tables, as nccl-tests prints them
 
+TITLES = (
+    f"#{'out-of-place':>74}{'in-place':>31}          ",
+    "#       size         count      type   redop    root" + "     time   algbw   busbw  #wrong" * 2 + " ",
+    "#        (B)    (elements)                          " + "     (us)  (GB/s)  (GB/s)        " * 2 + " ",
+)
 NOT_MEASURED = f"  {'-':>7}  {'-':>6}  {'-':>6}  {'-':>6}"
 
 
@@ -290,25 +295,8 @@ def header(collective: str, backend: str, devices: list[str], options: Namespace
         "# Using devices",
         *devices,
         "#",
-        *titles(),
+        *TITLES,
     ]
-
-
-def titles() -> list[str]:
-    """The three lines of a table's header."""
-    first = ["size", "count", "type", "redop", "root"]
-    units = ["(B)", "(elements)", "", "", ""]
-    widths = (10, 12, 8, 6, 6, 7, 6, 6, 6, 7, 6, 6, 6)
-    placements = "           out-of-place                       in-place          "
-    return [
-        "# " + in_columns([""] * 5, widths) + placements,
-        "# " + in_columns(first + ["time", "algbw", "busbw", "#wrong"] * 2, widths) + " ",
-        "# " + in_columns(units + ["(us)", "(GB/s)", "(GB/s)", ""] * 2, widths) + " ",
-    ]
-
-
-def in_columns(words: list[str], widths: tuple[int, ...]) -> str:
-    return "  ".join(f"{word:>{width}}" for word, width in zip(words, widths, strict=False))
 
 
 def measured(seconds: float, algbw: float, busbw: float, wrong: int | None) -> str:

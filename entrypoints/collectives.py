@@ -76,21 +76,19 @@ class Bench:
     """Steps that have been begun."""
     what: str = ""
     """The last of them."""
-    tables: int = 0
     checks: int = 0
     wrong: int = 0
-    """Results with wrong elements, counted per rank, size and placement as nccl-tests does."""
+    """Results of this collective with wrong elements, counted per rank, size and placement as nccl-tests does."""
     bandwidths: list[float] = field(default_factory=list)
 
     def sweep(self, names: list[str]) -> bool:
         """Whether anything was tested, and all was right."""
         chosen = [COLLECTIVES[name] for name in names]
         self.of = sum(1 + len(self.counts(each)) for each in chosen)
-        for each in chosen:
-            self.measure(each)
-        if not self.tables:
+        wrong = [found for each in chosen if (found := self.measure(each)) is not None]
+        if not wrong:
             self.world.say(f"# Nothing was tested: {self.world.backend} has none of {', '.join(names)}")
-        return bool(self.tables) and not self.wrong
+        return bool(wrong) and not any(wrong)
 
     def begin(self, what: str) -> None:
         self.number += 1
@@ -118,27 +116,26 @@ class Bench:
         found = [collective.count(each, self.world.ranks, width) for each in sizes(self.options)]
         return list(dict.fromkeys(found))
 
-    def measure(self, collective: Collective) -> None:
-        """Print one table; or a comment, when the backend does not have this collective."""
+    def measure(self, collective: Collective) -> int | None:
+        """Print one table; how much was wrong. None, and a comment, when the backend does not have this collective."""
         self.begin(f"{collective.name}, first call")
         placements, why = self.placements(collective)
         if not placements:
             self.world.say(f"# {collective.name} is left out: {why}")
             self.world.record.write("left-out", collective=collective.name, why=why)
             self.of -= len(self.counts(collective))
-            return
+            return None
         redop, root = self.options.op if collective.reduces else "none", self.options.root if collective.rooted else -1
         kind = {"type": self.options.datatype, "redop": redop, "root": root}
         times = {"iterations": self.options.iters, "warmup": self.options.warmup_iters}
         self.world.record.write("sweep", collective=collective.name, time=time.time(), **kind, **times)
         for line in header(collective.name, self.world.backend, self.devices, self.options):
             self.world.say(line)
-        self.tables += 1
-        wrong, self.wrong, self.bandwidths = self.wrong, 0, []
+        self.wrong, self.bandwidths = 0, []
         for count in self.counts(collective):
             self.row(collective, placements, count, f"{self.options.datatype:>8}  {redop:>6}  {root:>6}")
         self.foot(collective)
-        self.wrong += wrong
+        return self.wrong
 
     def placements(self, collective: Collective) -> tuple[list[str], str]:
         """Those that work here, and why others do not. What is missing fails before anything is sent."""

@@ -122,12 +122,8 @@ def check_sum(world: World) -> dict[str, object] | None:
     if not elements:
         return None
     found = float(total[wrong][0].item())
-    return {"rank": world.rank, "expected": expected, "found": number(found), "elements": elements}
-
-
-def number(value: float) -> float | str:
-    """JSON has no infinity."""
-    return value if math.isfinite(value) else str(value)
+    told = found if math.isfinite(found) else str(found)  # JSON has no infinity
+    return {"rank": world.rank, "expected": expected, "found": told, "elements": elements}
 
 
 def new_model(world: World, options: argparse.Namespace) -> torch.nn.Module:
