@@ -33,7 +33,6 @@ class Directory:
 
     def probe(self, name: str, earlier: str) -> str:
         """Try a file; returns `earlier` if something of that name is there, else nothing."""
-        self._check_mount()
         folder, name = self._reach(name)
         with folder:
             fill(folder, name, [b"a4-agent\n"], self._got_on)
@@ -45,7 +44,6 @@ class Directory:
 
     def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
         """Make a file of what `chunks` gives: readers see nothing of it, or all."""
-        self._check_mount()
         folder, name = self._reach(name)
         with folder:
             for earlier in range(max(1, self._number - MOST_LITTER), self._number):
@@ -63,7 +61,6 @@ class Directory:
 
     def remove(self, prefix: str) -> None:
         """Take away all files whose names begin so."""
-        self._check_mount()
         folder, start = self._reach(prefix)
         with folder:
             for name in folder.names():
@@ -71,15 +68,13 @@ class Directory:
                     folder.unlink(name)
                     self._got_on(0)
 
-    def _check_mount(self) -> None:
-        """Ask the kernel only: a server that hangs is not looked at."""
+    def _reach(self, name: str) -> tuple[Folder, str]:
+        """The folder that a file is in, which is made where it is missing, and the file's name there. The kernel is
+        asked first whether the mount is there: a server that hangs is not looked at."""
         if self._mount != "/":
             with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
                 if not any(line.split(" ", 5)[4] == self._mount for line in table):
                     raise OSError(errno.ENODEV, f"nothing is mounted at {self._mount} any more")
-
-    def _reach(self, name: str) -> tuple[Folder, str]:
-        """The folder that a file is in, which is made where it is missing, and the file's name there."""
         if not name or name.startswith("/") or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name in this directory")
         *above, last = f"{self._folder}/{name}".strip("/").split("/")
