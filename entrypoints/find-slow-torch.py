@@ -85,7 +85,7 @@ class Works:
     def kinds(self) -> dict[str, Callable[[Told], Sequence[Work]]]:
         return {
             "gpus": lambda told: [partial(self.alone, gpu) for gpu in range(self.gpus)],
-            "nvlink": self.of_pod(self.all_reduce),
+            "nvlink": self.of_pod,
             "pair": self.pairs,
             "loopback": self.loopbacks,
             "gather": self.gathers,
@@ -106,11 +106,10 @@ class Works:
             for gpu in range(self.gpus // 2 * 2)
         ]
 
-    def of_pod(self, run: Callable[[Any], float]) -> Callable[[Told], list[Work]]:
-        return lambda told: [
-            self.group({**told, "address": "127.0.0.1"}, gpu, self.ports[0], "pod", gpu, self.gpus, run)
-            for gpu in range(self.gpus)
-        ]
+    def of_pod(self, told: Told) -> list[Work]:
+        told = {**told, "address": "127.0.0.1"}
+        group, port = partial(self.group, told), self.ports[0]
+        return [group(gpu, port, "pod", gpu, self.gpus, self.all_reduce) for gpu in range(self.gpus)]
 
     def gathers(self, told: Told) -> list[Work]:
         rails, world = told["rails"], told["rails"] * told["pods"]
@@ -187,15 +186,20 @@ class Works:
         """How long one call takes: the median of REPEATS windows of several, after one for getting up to speed."""
         found, window, times = list[float](), self.given["seconds"] / (REPEATS + 1), 1
         for _ in range(REPEATS + 2):
-            self.torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(times):
-                run()
-            self.torch.cuda.synchronize()
-            took = max((time.perf_counter() - begin) / times, 1e-9)
+            took = timed(self.torch, run, times)
             times = times if found[1:] else max(1, int(window / took))
             found.append(took)
         return statistics.median(found[2:])
+
+
+def timed(torch: Any, run: Callable[[], object], times: int, *, on_gpu: bool = True) -> float:
+    """Seconds that it takes, the mean of so many."""
+    begin = time.perf_counter()
+    for _ in range(times):
+        run()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return max((time.perf_counter() - begin) / times, 1e-9)
 
 
 class Group:
@@ -237,12 +241,7 @@ class Group:
 
     def seconds(self, run: Callable[[int], object], size: int, times: int = 1) -> float:
         """For one of so many."""
-        begin = time.perf_counter()
-        for _ in range(times):
-            run(size)
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()
-        return max((time.perf_counter() - begin) / times, 1e-9)
+        return timed(self.torch, partial(run, size), times, on_gpu=self.device.type == "cuda")
 
     def leave(self) -> None:
         """Not before all have measured: what one has sent may still be on its way through others. Rank 0, which has

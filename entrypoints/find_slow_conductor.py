@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from find_slow_member import GRACE_SECONDS, LOST, JsonLines, say
 from record import RecordFile
@@ -31,11 +31,13 @@ FIRST_LOOK, SECOND_LOOK = 5.0, 2.0
 MOST_TIMEOUTS = 2
 
 Pair = tuple[int, int]
+T = TypeVar("T")
 
 
-class Introduction(NamedTuple):
-    """What a member said of itself."""
+class Member(NamedTuple):
+    """A process that measures, and what it said of itself."""
 
+    lines: JsonLines
     address: str
     port: int
     devices: int
@@ -49,8 +51,7 @@ class Conductor:
         self.options = options
         self.server = server
         self.record = RecordFile(os.environ.get("A4_RECORD", ""))
-        self.members: dict[int, JsonLines] = {}
-        self.known: dict[int, Introduction] = {}
+        self.members: dict[int, Member] = {}
         self.over, self.rails = "tcp", 1
         self.task = 0
         self.rounds = 0
@@ -83,9 +84,9 @@ class Conductor:
         return WRONG if self.silent else 0
 
     def dismiss(self) -> None:
-        for lines in self.members.values():
+        for member in self.members.values():
             with suppress(OSError):
-                lines.send(end=True)
+                member.lines.send(end=True)
 
     def pod(self, rank: int) -> str:
         pods = os.environ.get("A4_RUN_PODS", "").split(",")
@@ -110,12 +111,12 @@ class Conductor:
         until = time.monotonic() + PATIENCE_SECONDS
         new: dict[socket.socket, JsonLines] = {}
         while self.missing() and (left := until - time.monotonic()) > 0:
-            for ready in readable([self.server, *new], left):
-                if ready is self.server:
+            for lines in readable({self.server: None, **new}, left):
+                if lines is None:
                     connection = self.server.accept()[0]
                     new[connection] = JsonLines(connection)
                 else:
-                    self.greet(new.pop(ready))
+                    self.greet(new.pop(lines.connection))
         return self.missing()
 
     def missing(self) -> list[int]:
@@ -127,10 +128,8 @@ class Conductor:
             for hello in lines.read():
                 rank = int(hello["rank"])
                 if hello["token"] == self.options.token and rank in self.missing():
-                    self.known[rank] = Introduction(
-                        str(hello["address"]), int(hello["port"]), int(hello["devices"]), {}
-                    )
-                    self.members[rank] = lines
+                    address, port, devices = str(hello["address"]), int(hello["port"]), int(hello["devices"])
+                    self.members[rank] = Member(lines, address, port, devices, {})
                     lines.connection.settimeout(GRACE_SECONDS)
                     return
         except (OSError, EOFError, ValueError, KeyError, TypeError):
@@ -140,7 +139,7 @@ class Conductor:
     def choose(self) -> str:
         """Decide what to measure over; why that is not possible, where it was asked for."""
         asked, why, versions = self.options.over, "", dict[str, str]()
-        without = [rank for rank, one in self.known.items() if not one.devices]
+        without = [rank for rank, one in self.members.items() if not one.devices]
         if not asked and without:
             why = f"no GPU on {self.named(without)}"
         elif asked != "tcp":
@@ -151,7 +150,7 @@ class Conductor:
             self.over = "tcp" if why else over
         self.rails = 1
         if self.over == "nccl":
-            self.rails = min(one.torch["gpus"] for one in self.known.values() if one.torch)
+            self.rails = min(one.torch["gpus"] for one in self.members.values() if one.torch)
         self.record.write("over", over=self.over, rails=self.rails, **versions, why=why)
         rails = f", {counted(self.rails, 'GPU')} on each pod" if self.over == "nccl" else ""
         print(f"over {self.over}{rails}" + (f": {why}" if why else ""), flush=True)
@@ -161,7 +160,7 @@ class Conductor:
         """Its versions, and why it cannot be used. Pods that do not answer are found later."""
         answers = self.ask({rank: {"kind": "torch"} for rank in self.members})
         for rank, (told,) in answers.items():
-            self.known[rank] = self.known[rank]._replace(torch=told or {})
+            self.members[rank] = self.members[rank]._replace(torch=told or {})
         said = {rank: told for rank, (told,) in answers.items() if told}
         for rank, told in said.items():
             if why := told["why"] or ("torch finds no GPU" if over == "nccl" and not told["gpus"] else ""):
@@ -215,12 +214,12 @@ class Conductor:
 
     def task_of(self, pair: Pair, rank: int) -> dict[str, Any]:
         lower, upper = pair
-        partner = self.known[upper if rank == lower else lower]
+        partner = self.members[upper if rank == lower else lower]
         if self.over == "tcp":
             where = {"address": partner.address, "port": partner.port}
             return {"kind": "tcp", "round": self.rounds, "partner": upper if rank == lower else lower, **where}
-        ports = self.known[lower].torch.get("ports", [0])
-        where = {"address": self.known[lower].address, "ports": [*ports, *[0] * self.rails][: self.rails]}
+        ports = self.members[lower].torch.get("ports", [0])
+        where = {"address": self.members[lower].address, "ports": [*ports, *[0] * self.rails][: self.rails]}
         return {"kind": "pair", "over": self.over, "upper": rank == upper, **where}
 
     def all_gather(self, groups: list[list[int]]) -> None:
@@ -229,8 +228,8 @@ class Conductor:
             rank: {
                 "kind": "gather",
                 "over": self.over,
-                "address": self.known[group[0]].address,
-                "port": self.known[group[0]].torch.get("ports", [0])[0],
+                "address": self.members[group[0]].address,
+                "port": self.members[group[0]].torch.get("ports", [0])[0],
                 "at": at,
                 "pods": len(group),
                 "rails": self.rails,
@@ -252,7 +251,7 @@ class Conductor:
         most = max((self.most_seconds(kind) for kind in kinds), default=0.0)
         for rank, task in tasks.items():
             with suppress(OSError):
-                self.members[rank].send(task=self.task, deadline=most, **task)
+                self.members[rank].lines.send(task=self.task, deadline=most, **task)
         began, took, answers = time.monotonic(), list[float](), dict[int, list[Any]]()
         waiting: dict[int, float | None] = dict.fromkeys(tasks)
         while waiting:
@@ -269,8 +268,9 @@ class Conductor:
                 else:
                     waiting[rank] = ends[rank] = now + GRACE_SECONDS
                     with suppress(OSError):
-                        self.members[rank].send(stop=self.task)
-            for rank in self.ready(waiting, min(ends[rank] for rank in waiting) - now if waiting else 0.0):
+                        self.members[rank].lines.send(stop=self.task)
+            left = min((ends[rank] for rank in waiting), default=now) - now
+            for rank in readable({self.members[rank].lines.connection: rank for rank in waiting}, left):
                 values = self.answer(rank)
                 if values is None:
                     continue
@@ -286,15 +286,11 @@ class Conductor:
         times = GPU_SPEEDS if kind == "gpus" else 1
         return LIMITS.get(kind, LIMITS["pair"]) + times * float(self.options.seconds)
 
-    def ready(self, ranks: Collection[int], seconds: float) -> list[int]:
-        connections = {self.members[rank].connection: rank for rank in ranks}
-        return [connections[one] for one in readable(connections, max(0.0, seconds))]
-
     def answer(self, rank: int) -> list[Any] | None:
         """Its values; none when it is lost, None when it has not answered yet."""
         found = None
         try:
-            for answer in self.members[rank].read():
+            for answer in self.members[rank].lines.read():
                 if answer["task"] == self.task:
                     found = list(answer["values"])
         except (OSError, EOFError, ValueError, KeyError, TypeError):
@@ -302,11 +298,11 @@ class Conductor:
         return found
 
 
-def readable(sockets: Iterable[socket.socket], seconds: float) -> list[socket.socket]:
-    """Those that have something to read; more of them than select() takes."""
+def readable(sockets: Mapping[socket.socket, T], seconds: float) -> list[T]:
+    """Whose sockets have something to read; more of them than select() takes."""
     with selectors.DefaultSelector() as selector:
-        for one in sockets:
-            selector.register(one, selectors.EVENT_READ, one)
+        for one, whose in sockets.items():
+            selector.register(one, selectors.EVENT_READ, whose)
         return [key.data for key, _ in selector.select(seconds)] if selector.get_map() else []
 
 

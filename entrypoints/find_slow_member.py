@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 LOST = 75
 GRACE_SECONDS = 2.0
@@ -76,8 +76,8 @@ class FollowingMember:
 
     def measure(self, told: dict[str, Any]) -> list[Any]:
         """What each child said; 0 for one that did not in time. Raises EOFError when the conductor is lost."""
-        children = [MeasuringChild.start(work, told) for work in self.works[told["kind"]](told)]
-        said = {child.reader: b"" for child in children}
+        children = dict(start(work, told) for work in self.works[told["kind"]](told))
+        said = dict.fromkeys(children.values(), b"")
         until = time.monotonic() + told["deadline"]
         waiting, connection = set(said), self.lines.connection.fileno()
         try:
@@ -92,41 +92,35 @@ class FollowingMember:
                         waiting.discard(ready)
         finally:
             end(children)
-        return [json.loads((b"0\n" + said[child.reader]).split(b"\n")[-2]) for child in children]
+        return [json.loads((b"0\n" + data).split(b"\n")[-2]) for data in said.values()]
 
 
-class MeasuringChild(NamedTuple):
-    """A process that measures."""
-
-    pid: int
-    reader: int
-
-    @classmethod
-    def start(cls, work: Work, told: Mapping[str, Any]) -> MeasuringChild:
-        reader, writer = os.pipe()
-        if child := os.fork():
-            os.close(writer)
-            return cls(child, reader)
-        try:
-            signal.alarm(int(told["deadline"]) + 2)  # should its parent be killed
-            os.close(reader)
-            work(partial(tell, writer))
-        except Exception as error:  # nothing was measured; torch raises whatever it likes
-            say(f"{told['kind']}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
-        finally:
-            os._exit(0)
+def start(work: Work, told: Mapping[str, Any]) -> tuple[int, int]:
+    """A child that measures, and the descriptor from which what it says is read."""
+    reader, writer = os.pipe()
+    if child := os.fork():
+        os.close(writer)
+        return child, reader
+    try:
+        signal.alarm(int(told["deadline"]) + 2)  # should its parent be killed
+        os.close(reader)
+        work(partial(tell, writer))
+    except Exception as error:  # nothing was measured; torch raises whatever it likes
+        say(f"{told['kind']}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+    finally:
+        os._exit(0)
 
 
 def tell(writer: int, value: object) -> None:
     os.write(writer, json.dumps(value).encode() + b"\n")
 
 
-def end(children: Sequence[MeasuringChild]) -> None:
+def end(children: Mapping[int, int]) -> None:
     """SIGKILL, and wait until they are gone, and their memory on GPUs is free. One that hangs in a device stays."""
-    for child in children:
-        os.close(child.reader)
-        os.kill(child.pid, signal.SIGKILL)
-    await_gone({child.pid for child in children})
+    for child, reader in children.items():
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+    await_gone({*children})
 
 
 def await_gone(left: set[int]) -> None:

@@ -26,25 +26,20 @@ class Exchange:
         self.began = 0.0
         self.count = 0
 
-    def connect(self) -> socket.socket:
-        told = self.told
-        out = socket.create_connection((told["address"], told["port"]), timeout=told["deadline"])
-        out.sendall(self.hello(self.given["rank"]))
-        out.setblocking(False)
-        return out
-
     def hello(self, rank: int) -> bytes:
         return f"{self.given['token']} {self.told['round']} {rank}\n".encode()
 
     def run(self, say: Say) -> None:
         """Say MB/s; the first window is for getting up to speed."""
-        out = self.connect()
+        partner = (self.told["address"], self.told["port"])
+        out = socket.create_connection(partner, timeout=self.told["deadline"])
+        out.sendall(self.hello(self.given["rank"]))
+        out.setblocking(False)
         source, sink = self.accepted(), bytearray(CHUNK)
         data = memoryview(bytes(CHUNK))
         sending = True
         while sending or len(self.rates) <= REPEATS:
-            receiving = len(self.rates) <= REPEATS
-            wanted = [source] if receiving else []
+            wanted = [source] if len(self.rates) <= REPEATS else []
             ready, free, _ = select.select(wanted, [out] if sending else [], [])
             if ready:
                 self.count_in(source.recv_into(sink))
