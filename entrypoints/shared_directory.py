@@ -77,24 +77,17 @@ class Shared:
         return {"names": names, "texts": texts, "problems": problems}
 
     def put(self, folder: str, name: str, text: str, until: float) -> str:
-        with self.walk(folder, make=True) as where:
-            aside = self._aside(where, text)
-            self._show(where, aside, lambda: where.rename(aside, name), until)
-            return read_small(where, name)
+        return self._show(folder, name, text, until, lambda where, aside: where.rename(aside, name))
 
     def link(self, folder: str, name: str, text: str, until: float) -> str:
-        with self.walk(folder, make=True) as where:
-            aside = self._aside(where, text)
+        def act(where: Folder, aside: str) -> None:
+            try:
+                where.link(aside, name)
+            except FileExistsError:
+                pass  # another's, or ours by a request that a server has got twice
+            where.unlink(aside)
 
-            def link() -> None:
-                try:
-                    where.link(aside, name)
-                except FileExistsError:
-                    pass  # another's, or ours by a request that a server has got twice
-                where.unlink(aside)
-
-            self._show(where, aside, link, until)
-            return read_small(where, name)
+        return self._show(folder, name, text, until, act)
 
     def move(self, folder: str, old: str, new: str, until: float) -> None:
         """Rename; a server that got the request twice says that the old name is not there."""
@@ -151,15 +144,19 @@ class Shared:
         fill(where, name, [text.encode("utf-8", "surrogateescape")])
         return name
 
-    def _show(self, where: Folder, aside: str, act: Callable[[], None], until: float) -> None:
-        """Give the file its name, if there is still time; else it goes away."""
-        try:
-            check_time(until)
-            act()
-        except OSError:
-            where.clear_away(aside)
-            raise
-        where.sync()
+    def _show(self, folder: str, name: str, text: str, until: float, act: Callable[[Folder, str], None]) -> str:
+        """Make a file of that text, to which `act` gives its name if there is still time; else it goes away. What
+        stands there then."""
+        with self.walk(folder, make=True) as where:
+            aside = self._aside(where, text)
+            try:
+                check_time(until)
+                act(where, aside)
+            except OSError:
+                where.clear_away(aside)
+                raise
+            where.sync()
+            return read_small(where, name)
 
 
 def mount_id(folder: Folder) -> str:

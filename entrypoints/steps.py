@@ -159,11 +159,9 @@ def remove(path: str) -> None:
 
 
 def write(data: bytes) -> None:
-    try:
+    with suppress(OSError):  # nobody reads it any more
         while data:
             data = data[os.write(1, data) :]
-    except OSError:
-        pass  # nobody reads it any more
 
 
 def unpacked(word: str) -> Iterator[dict[str, Any]]:
