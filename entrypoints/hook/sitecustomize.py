@@ -70,11 +70,8 @@ class AfterTorch:
         # It stays when it was only asked whether there is a torch, as libraries do before they import it.
         if name != "torch" or os.getpid() != self.pid:
             return None
-        spec = None
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target) if finder is not self else None
-            if spec is not None:
-                break
+        others = [finder for finder in sys.meta_path if finder is not self]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is not None and spec.loader is not None:
             self.wrap(spec.loader)
         return spec
