@@ -70,9 +70,7 @@ def summary(labels: Sequence[str], curves: Sequence[Curve]) -> tuple[str, ...]:
     """One line for each run after the first, and one for the first when it has wrong results. A run that gave wrong
     results gets no ratio over all sizes: how fast it was does not matter then."""
     lines = [f"{labels[0]}: {_wrong_text(curves[0])}"] if curves[0].wrong else []
-    for label, at in zip(labels[1:], range(1, len(labels)), strict=True):
-        lines.append(f"{label}: {_wrong_text(curves[at])}" if curves[at].wrong else _ratio_line(labels, curves, at))
-    return tuple(lines)
+    return (*lines, *(_ratio_line(labels, curves, at) for at in range(1, len(labels))))
 
 
 def _wrong_text(one: Curve) -> str:
@@ -84,6 +82,8 @@ def _wrong_text(one: Curve) -> str:
 def _ratio_line(labels: Sequence[str], curves: Sequence[Curve], at: int) -> str:
     """The ratio of a run to the first over all sizes, or why there is none."""
     label, first = labels[at], labels[0]
+    if curves[at].wrong:
+        return f"{label}: {_wrong_text(curves[at])}"
     if not curves[at].busbw:
         return f"{label}: not measured"
     if not curves[0].busbw:

@@ -36,6 +36,9 @@ class Subject(NamedTuple):
         """All but the name: what a group of measurements has in common."""
         return _joined([self.workload, self.pods, self.details])
 
+    def is_worse(self, value: float, other: float) -> bool:
+        return value > other if self.lower else value < other
+
     def number(self, value: float) -> str:
         """A value of it, without its unit."""
         return speed_text(value) if self.unit == "GB/s" else number_text(value)
@@ -53,6 +56,19 @@ class KeyFigure(NamedTuple):
     def text(self) -> str:
         """As tables show it."""
         return f"{'✗ ' if self.wrong else ''}{self.subject.number(self.value)} {self.subject.unit}"
+
+
+class Trend(NamedTuple):
+    """What some of the runs measured of the same subject."""
+
+    subject: Subject
+    points: Sequence[tuple[int, KeyFigure]]
+    """(number of the run, figure), in the order of the runs"""
+
+    @property
+    def good(self) -> list[float]:
+        """Values that count."""
+        return [one.value for _, one in self.points if not one.wrong]
 
 
 Found = tuple[Subject, float | None, bool]
@@ -76,6 +92,15 @@ def key_figures(result: Result) -> list[KeyFigure]:
         for about, value, wrong in found
         if value is not None
     ]
+
+
+def trends_of(figures: Sequence[Sequence[KeyFigure]]) -> list[Trend]:
+    """What was measured, by subject: numbers that differ in anything but the run stand in different trends."""
+    found: dict[Subject, list[tuple[int, KeyFigure]]] = {}
+    for run, measured in enumerate(figures):
+        for one in measured:
+            found.setdefault(one.subject, []).append((run, one))
+    return [Trend(subject, points) for subject, points in found.items()]
 
 
 def profiler_of(result: Result) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from agent.decide.result import Result
 from agent.report.grid import Cell, Grid, GridColumn, below, grid, number, numbers_of
-from agent.report.key_figures import KeyFigure, Subject
+from agent.report.key_figures import KeyFigure, trends_of
 from agent.report.number_words import NONE
 
 TABLE = "find-slow-pods"
@@ -27,9 +27,9 @@ def nodes_grid(labels: Sequence[str], results: Sequence[Result], figures: Sequen
     shown = sorted(shares, key=lambda at: results[at].since)[-MOST_RUNS:]
     slower, compared = _slower_runs(figures)
     columns = [GridColumn("node"), *(number(labels[at], "%") for at in shown), number("in slower runs")]
-    nodes = sorted({node for at in shown for node in shares[at]}, key=lambda node: (_least(shares, shown, node), node))
+    nodes = {node for at in shown for node in shares[at]}
     rows: list[list[Cell | str]] = []
-    for node in nodes:
+    for node in sorted(nodes, key=lambda node: (min(shares[at][node] for at in shown if node in shares[at]), node)):
         of_node = [at for at in compared if node in {pod.node for pod in results[at].pods}]
         count = f"{sum(at in slower for at in of_node)} of {len(of_node)}" if of_node else NONE
         rows.append([node, *(_cell(shares[at].get(node)) for at in shown), count])
@@ -52,22 +52,14 @@ def _shares(result: Result) -> dict[str, float]:
     return found
 
 
-def _least(shares: Mapping[int, Mapping[str, float]], shown: Iterable[int], node: str) -> float:
-    return min(shares[at][node] for at in shown if node in shares[at])
-
-
 def _slower_runs(figures: Sequence[Sequence[KeyFigure]]) -> tuple[set[int], list[int]]:
     """Runs whose most telling number is worse than the median of those that measured the same, and all of these."""
-    alike: dict[Subject, list[tuple[int, float]]] = {}
-    for at, found in enumerate(figures):
-        if found and not found[0].wrong:
-            alike.setdefault(found[0].subject, []).append((at, found[0].value))
     slower, compared = set[int](), list[int]()
-    for subject, runs in alike.items():
-        if len(runs) >= LEAST_RUNS:
-            middle = median(value for _, value in runs)
-            compared += [at for at, _ in runs]
-            slower |= {at for at, value in runs if (value > middle if subject.lower else value < middle)}
+    for one in trends_of([[figure for figure in found[:1] if not figure.wrong] for found in figures]):
+        if len(one.points) >= LEAST_RUNS:
+            middle = median(one.good)
+            compared += [at for at, _ in one.points]
+            slower |= {at for at, figure in one.points if one.subject.is_worse(figure.value, middle)}
     return slower, compared
 
 

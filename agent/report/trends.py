@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from agent.decide.result import Result
 from agent.report.charts import Line, Picture, Scale
 from agent.report.comparison import title_of
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, View, cells, code, grid, number
-from agent.report.key_figures import KeyFigure, Subject, key_figures
+from agent.report.key_figures import KeyFigure, Subject, Trend, key_figures, trends_of
 from agent.report.model import SIGNS
 from agent.report.nodes import nodes_grid
 from agent.report.number_words import NONE, count_text, moment_text
@@ -20,19 +19,6 @@ from agent.report.ticks import LATEST, span_text
 
 MOST_TRENDS = 60
 """Charts of one page; the table has a line for each trend."""
-
-
-class Trend(NamedTuple):
-    """What some of the runs measured of the same subject."""
-
-    subject: Subject
-    points: Sequence[tuple[int, KeyFigure]]
-    """(number of the run, figure), in the order of the runs"""
-
-    @property
-    def good(self) -> list[float]:
-        """Values that count."""
-        return [one.value for _, one in self.points if not one.wrong]
 
 
 def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNamespace:
@@ -54,15 +40,6 @@ def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNames
         cut=cut if len(drawn) < len(several) else "",
         unread=unread,
     )
-
-
-def trends_of(figures: Sequence[Sequence[KeyFigure]]) -> list[Trend]:
-    """What was measured, by subject: numbers that differ in anything but the run stand in different trends."""
-    found: dict[Subject, list[tuple[int, KeyFigure]]] = {}
-    for run, measured in enumerate(figures):
-        for one in measured:
-            found.setdefault(one.subject, []).append((run, one))
-    return [Trend(subject, points) for subject, points in found.items()]
 
 
 def _span(moments: Iterable[float]) -> str:
@@ -157,7 +134,7 @@ def _to_median(value: float, middle: float, subject: Subject) -> Cell:
     text = f"{percent} % {'more' if change > 0 else 'less'}" if percent else "the same"
     if percent < 5:
         return Cell(text)
-    worse = (change > 0) == subject.lower
+    worse = subject.is_worse(value, middle)
     return Cell(f"{text}, {'worse ▼' if worse else 'better ▲'}", "bad" if worse else "good")
 
 
