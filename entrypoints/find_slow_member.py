@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 LOST = 75
@@ -25,7 +24,7 @@ SILENT_SECONDS = 900.0
 CHUNK = 1 << 20
 MOST_LINE = 1 << 16
 
-Say = Callable[[object], None]
+Say = Callable[[object], object]
 Work = Callable[[Say], None]
 """Runs in a child and says the value that it measured; a second one takes the place of the first."""
 
@@ -104,15 +103,11 @@ def start(work: Work, told: Mapping[str, Any]) -> tuple[int, int]:
     try:
         signal.alarm(int(told["deadline"]) + 2)  # should its parent be killed
         os.close(reader)
-        work(partial(tell, writer))
+        work(lambda value: os.write(writer, json.dumps(value).encode() + b"\n"))
     except Exception as error:  # nothing was measured; torch raises whatever it likes
         say(f"{told['kind']}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     finally:
         os._exit(0)
-
-
-def tell(writer: int, value: object) -> None:
-    os.write(writer, json.dumps(value).encode() + b"\n")
 
 
 def end(children: Mapping[int, int]) -> None:

@@ -48,23 +48,14 @@ def main() -> str:
 
 def both(file: str) -> str:
     environ = {**os.environ, **DIAGNOSE, **ALONE}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), file],
-            env=environ,
-            stdout=None if rank == 0 else subprocess.DEVNULL,
-            stderr=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
+    first, second = ([sys.executable, __file__, str(rank), file] for rank in range(RANKS))
+    other = subprocess.Popen(second, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _, errors = ranks[0].communicate()
-        status = ranks[0].returncode or ranks[1].wait()
+        done = subprocess.run(first, env=environ, stderr=subprocess.PIPE, text=True)
+        status = done.returncode or other.wait()
     finally:
-        for one in ranks:
-            one.kill()
-    last = errors.strip().rpartition("\n")[2]
+        other.kill()
+    last = done.stderr.strip().rpartition("\n")[2]
     return f"an all_reduce of two ranks ended with {status}: {last}" if status else ""
 
 

@@ -41,9 +41,9 @@ LOG_ERRORS = 2
 """A level of torch's log: what the server says of itself is a warning."""
 
 
-def is_rank() -> bool:
+def own_rank() -> str | None:
     """Launchers have none of these. What a rank starts has them, but not this directory in its PYTHONPATH."""
-    return "OMPI_COMM_WORLD_RANK" in os.environ or ("RANK" in os.environ and "LOCAL_RANK" in os.environ)
+    return os.environ.get("OMPI_COMM_WORLD_RANK") or (os.environ.get("RANK") if "LOCAL_RANK" in os.environ else None)
 
 
 def take_out(environ: bool) -> None:
@@ -223,22 +223,15 @@ def let_agent_look() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY_PROCESS), 0, 0, 0)
 
 
-def note(directory: str) -> None:
-    """Which rank this was, for when it is gone: A4_WHY_DIR/<pid>."""
-    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
-    with open(f"{directory}/{os.getpid()}", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write(f"{rank}\n")
-
-
 def begin() -> None:
-    rank = is_rank()
-    take_out(rank)
-    if not rank:
+    rank = own_rank()
+    take_out(rank is not None)
+    if rank is None:
         return
     directory = os.environ.pop("A4_WHY_DIR", "")
     quietly(let_agent_look)
     if directory:
-        quietly(lambda: note(directory))
+        quietly(lambda: leave(directory, str(os.getpid()), f"{rank}\n"))  # which it was, for when it is gone
         if not os.path.exists(f"{directory}/versions.json"):
             quietly(lambda: leave(directory, "versions.json", f'{{"python": "{sys.version.split()[0]}"}}'))
         sys.meta_path.insert(0, AfterTorch(directory))
