@@ -10,7 +10,7 @@ from agent.decide.result import Result, Sweep
 from agent.decide.words import at_most
 from agent.report.bandwidth import names
 from agent.report.charts import LATENCY, Line, Picture
-from agent.report.grid import Cell, Grid, View, grid, number
+from agent.report.grid import Cell, Grid, View, grid, number, side_by_side
 from agent.report.number_words import count_text, ratio_text, size_text, speed_text
 
 
@@ -39,10 +39,7 @@ def curve(sweep: Sweep) -> Curve:
 def curves_of(results: Sequence[Result]) -> dict[str, list[Curve]]:
     """Collective → the curve of each run."""
     found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
-    return {
-        name: [curve(one[name]) if name in one else Curve() for one in found]
-        for name in dict.fromkeys(name for one in found for name in one)
-    }
+    return {name: [curve(one) if one else Curve() for one in row] for name, row in side_by_side(found).items()}
 
 
 def compared_sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[View]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from agent.decide.result import Result, Training
-from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, View, grid, number, side_by_side
 from agent.report.number_words import NONE, ratio_text
 from agent.report.training import COLUMNS, UNKNOWN, line, measures, pictures
 from agent.report.training_speed import how, speed
@@ -13,8 +13,8 @@ from agent.report.training_speed import how, speed
 
 def compared_trainings(labels: Sequence[str], results: Sequence[Result]) -> Iterable[View]:
     """A view for each stage that two runs or more trained in."""
-    for at, stage in enumerate(dict.fromkeys(one.stage for result in results for one in result.trainings), 1):
-        found = [next((one for one in result.trainings if one.stage == stage), None) for result in results]
+    every = side_by_side([{one.stage: one for one in result.trainings} for result in results])
+    for at, (stage, found) in enumerate(every.items(), 1):
         having = [(run, label, one) for run, (label, one) in enumerate(zip(labels, found, strict=True)) if one]
         if len(having) < 2:
             continue

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent.decide.result import Result
+from agent.decide.words import at_most
 from agent.report.compared_series import compared_series
 from agent.report.compared_sweeps import compared_sweeps, curves_of, ratios, sizes_of
 from agent.report.compared_tables import compared_tables
 from agent.report.compared_trainings import compared_trainings
-from agent.report.grid import Cell, Grid, GridColumn, grid
+from agent.report.grid import Cell, Grid, GridColumn, grid, side_by_side
 from agent.report.key_figures import key_figures, profiler_of
 from agent.report.model import SIGNS, environment, facts
 from agent.report.nodes import nodes_grid
@@ -64,13 +65,12 @@ def settings(result: Result) -> dict[str, str]:
     """What a person or a cluster chose: name → value. Ids of the run itself do not count as differences."""
     launch = result.launch
     nodes = [pod.node for pod in result.pods]
-    more = f", … {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
     found = {
         "workload": result.workload,
         "arguments": shlex.join(result.args),
         "pods": str(len(result.pods)),
         "GPUs per pod": str(result.slots),
-        "nodes in rank order": ", ".join(nodes[:MOST_NODES]) + more,
+        "nodes in rank order": ", ".join(at_most(nodes, MOST_NODES, "… {} more")),
         "order from": result.order.source,
         "fabric profile": result.profile.name if result.profile else "",
         "profiler of NCCL": profiler_of(result),
@@ -100,9 +100,7 @@ def _neutral(value: str, result: Result) -> str:
 
 def differing(found: Sequence[Mapping[str, str]]) -> dict[str, list[str | None]]:
     """Name → value in each run (None: not set), of those that are not the same in all."""
-    every = dict.fromkeys(name for one in found for name in one)
-    values = {name: [one.get(name) for one in found] for name in every}
-    return {name: row for name, row in values.items() if len({value or "" for value in row}) > 1}
+    return {name: row for name, row in side_by_side(found).items() if len({value or "" for value in row}) > 1}
 
 
 def _settings_grid(caption: str, labels: Sequence[str], found: Mapping[str, Sequence[str | None]]) -> Grid | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from agent.decide.result import Table
 from agent.report.charts import Picture
 
 MOST_ROWS = 2000
 """How many rows of one table are on the page; result.json has them all."""
+T = TypeVar("T")
 
 
 class Cell(NamedTuple):
@@ -66,6 +67,11 @@ def number(name: str, unit: str = "") -> GridColumn:
 def code(name: str) -> GridColumn:
     """A column for names and addresses, which people copy."""
     return GridColumn(name, "", "code")
+
+
+def side_by_side(found: Sequence[Mapping[str, T]]) -> dict[str, list[T | None]]:
+    """Name → what each run has of it, in the order in which the names first come."""
+    return {name: [one.get(name) for one in found] for name in dict.fromkeys(name for one in found for name in one)}
 
 
 def below(table: Table, name: str) -> list[Any]:
