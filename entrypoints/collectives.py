@@ -106,15 +106,10 @@ class Bench:
         case = Case(rank, ranks, count, placement, self.options.root, redop, first[:whole], second[:whole])
         return collective.build(case)
 
-    def values(self, collective: Collective) -> Values:
-        operation = self.options.op if collective.reduces else ""
-        return Values(operation, self.world.ranks, TYPES[self.options.datatype], self.world.device)
-
     def counts(self, collective: Collective) -> list[int]:
         """One per row, without repetition."""
         width = TYPES[self.options.datatype].itemsize
-        found = [collective.count(each, self.world.ranks, width) for each in sizes(self.options)]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(collective.count(each, self.world.ranks, width) for each in sizes(self.options)))
 
     def measure(self, collective: Collective) -> int | None:
         """Print one table; how much was wrong. None, and a comment, when the backend does not have this collective."""
@@ -178,7 +173,8 @@ class Bench:
 
     def check(self, collective: Collective, placement: str, operation: CollectiveOperation, size: int) -> int:
         """Wrong elements of all ranks, in the first of the checked iterations that has any."""
-        found, values = [0], self.values(collective)
+        found, redop = [0], self.options.op if collective.reduces else ""
+        values = Values(redop, self.world.ranks, TYPES[self.options.datatype], self.world.device)
         for _ in range(self.options.check):
             self.checks += 1
             found = [int(each) for each in self.world.everyone(operation.check(values, self.checks, self.world))]
