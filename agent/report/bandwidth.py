@@ -107,19 +107,12 @@ def _about(sweep: Sweep) -> str:
 
 def _curves(sweep: Sweep, value: Callable[[Measured], float]) -> list[Line]:
     """A curve for each placement that was measured. Points with wrong results are marked, however fast they came."""
-    placements = (
-        ("out-of-place", [(row.size, row.out_of_place) for row in sweep.rows]),
-        ("in-place", [(row.size, row.in_place) for row in sweep.rows]),
-    )
+    out = [(row.size, row.out_of_place) for row in sweep.rows if row.out_of_place]
+    inside = [(row.size, row.in_place) for row in sweep.rows if row.in_place]
     return [
-        Line(
-            label,
-            [(size, value(one)) for size, one in cells if one],
-            style,
-            frozenset(size for size, one in cells if one and one.wrong),
-        )
-        for style, (label, cells) in enumerate(placements)
-        if any(one for _, one in cells)
+        Line(label, [(size, value(one)) for size, one in cells], style, frozenset(at for at, one in cells if one.wrong))
+        for style, (label, cells) in enumerate((("out-of-place", out), ("in-place", inside)))
+        if cells
     ]
 
 

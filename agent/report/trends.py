@@ -93,21 +93,13 @@ def _overview(results: Sequence[Result], trends: Sequence[Trend]) -> Grid:
     columns += [number("greatest"), GridColumn("unit"), number("runs"), number("crossed")]
     groups: dict[str, list[list[Cell | str]]] = {}
     for one in trends:
-        groups.setdefault(one.subject.where, []).append(_line(results, one))
+        crossed = len(one.points) - len(one.good)
+        shown = Cell(f"✗ {crossed}", "bad") if crossed else Cell("0")
+        row = [one.subject.name, *_numbers(results, one), one.subject.unit, str(len(one.good)), shown]
+        groups.setdefault(one.subject.where, []).append(row)
     note = "Crossed runs, which did not pass or computed something wrong, do not count in the other columns."
     found = tuple(RowGroup(where, cells(rows)) for where, rows in groups.items())
     return Grid("Each measurement in one line", tuple(columns), found, note=note)
-
-
-def _line(results: Sequence[Result], one: Trend) -> list[Cell | str]:
-    crossed = len(one.points) - len(one.good)
-    return [
-        one.subject.name,
-        *_numbers(results, one),
-        one.subject.unit,
-        str(len(one.good)),
-        Cell(f"✗ {crossed}", "bad") if crossed else Cell("0"),
-    ]
 
 
 def _numbers(results: Sequence[Result], one: Trend) -> list[Cell | str]:
