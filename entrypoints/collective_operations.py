@@ -138,10 +138,8 @@ class CollectiveOperation:
         world.synchronize()
         found = 0
         for buffer, wanted, offset in self.results:
-            if wanted is None:
-                found += count_wrong(buffer, values.reduced(seed), offset, values.tolerance())
-            else:
-                found += count_wrong(buffer, values.moved(wanted, seed), offset, 0.0)
+            period = values.reduced(seed) if wanted is None else values.moved(wanted, seed)
+            found += count_wrong(buffer, period, offset, values.tolerance())
         return found
 
 

@@ -41,20 +41,13 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     add("--budget-seconds", type=float, default=10.0, help="for the iterations of one size (default 10)")
     options = parser.read(argv)
     options.tests = [*filter(None, options.tests.split(",")), *options.collectives] or list(COLLECTIVES)
-    if wrong := wrong_usage(options):
-        parser.error(wrong)
-    return options
-
-
-def wrong_usage(options: argparse.Namespace) -> str:
-    """What argparse does not see; empty: nothing."""
     if unknown := [name for name in options.tests if name not in COLLECTIVES]:
-        return f"no test {', '.join(unknown)}: there are {', '.join(COLLECTIVES)}"
+        parser.error(f"no test {', '.join(unknown)}: there are {', '.join(COLLECTIVES)}")
     if options.root >= int(os.environ["WORLD_SIZE"]):
-        return f"no rank {options.root} for --root: there are {os.environ['WORLD_SIZE']} ranks"
+        parser.error(f"no rank {options.root} for --root: there are {os.environ['WORLD_SIZE']} ranks")
     if options.minbytes and options.maxbytes and options.minbytes > options.maxbytes:
-        return f"minbytes {options.minbytes} is more than maxbytes {options.maxbytes}"
-    return ""
+        parser.error(f"minbytes {options.minbytes} is more than maxbytes {options.maxbytes}")
+    return options
 
 
 def byte_size(text: str) -> int:

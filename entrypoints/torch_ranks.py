@@ -88,7 +88,6 @@ class World:
     """The ranks, seen by one of them."""
 
     rank: int
-    local_rank: int
     ranks: int
     local_ranks: int
     backend: str
@@ -161,7 +160,7 @@ def join(program: str, options: argparse.Namespace) -> World:
         torch.cuda.set_device(device)
     limit = timedelta(seconds=options.timeout_seconds)
     dist.init_process_group(backend, timeout=limit, device_id=device if backend == "nccl" else None)
-    world = World(rank, local_rank, ranks, local_ranks, backend, device, record)
+    world = World(rank, ranks, local_ranks, backend, device, record)
     record.doing("ranks introduce themselves")
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     world.every = world.gather(identity(rank, local_rank=local_rank, device=name))
