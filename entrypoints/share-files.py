@@ -72,9 +72,7 @@ def serve(directory: str) -> None:
             told = answer(shared, *json.loads(line))
         except OSError as error:
             told = {"why": error.strerror or str(error)}
-        data = json.dumps(told).encode() + b"\n"
-        while data:
-            data = data[os.write(1, data) :]
+        print(json.dumps(told), flush=True)
 
 
 def beat(directory: str, job: str, prefix: str, made: str, *numbers: str) -> None:
