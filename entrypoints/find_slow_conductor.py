@@ -148,7 +148,6 @@ class Conductor:
             if why and asked:
                 return why
             self.over = "tcp" if why else over
-        self.rails = 1
         if self.over == "nccl":
             self.rails = min(one.torch["gpus"] for one in self.members.values() if one.torch)
         self.record.write("over", over=self.over, rails=self.rails, **versions, why=why)

@@ -21,9 +21,8 @@ import time
 SINCE = (2, 31)
 RANKS = 2
 DIAGNOSE = {"NCCL_RUN_DIAGNOSTICS": "1", "NCCL_RUN_RAS_DIAGNOSTICS": "1", "NCCL_RAS_ENABLE": "1"}
-PLUGINS = ("NET", "TUNER", "PROFILER")
 ALONE = {
-    **{f"NCCL_{name}_PLUGIN": "none" for name in PLUGINS},
+    **{f"NCCL_{name}_PLUGIN": "none" for name in ("NET", "TUNER", "PROFILER")},
     "NCCL_NET": "Socket",
     "NCCL_SOCKET_IFNAME": "lo",
     "NCCL_NVLS_ENABLE": "0",
