@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 from statistics import median
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from agent.decide.result import Pod, Result
 from agent.report.number_words import duration_text
@@ -32,24 +31,9 @@ MOST_BARS = 32
 SLOWEST = 8
 
 
-class Startup(NamedTuple):
-    """How the pods came up, or, of a run that was submitted later, how its processes did."""
-
-    total: str
-    phases: tuple[SimpleNamespace, ...]
-    bars: tuple[SimpleNamespace, ...]
-    aggregated: bool
-    """There are too many pods for a bar each: `bars` are of the slowest."""
-    since: str
-    """What the times are counted from."""
-    until: str
-    """What `total` ends with."""
-    ran: str
-    """How long the processes ran after `total`, in words: the two add up; and what is not known."""
-
-
-def startup(result: Result) -> Startup | None:
-    """None when no pod said when it reached two phases."""
+def startup(result: Result) -> SimpleNamespace | None:
+    """How the pods came up, or, of a run that was submitted later, how its processes did. None when no pod said when
+    it reached two phases."""
     formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
     # A run that begins so much later than the plan was there, more than clocks differ, was submitted to a cluster that
     # had formed before; None for the first run of a cluster.
@@ -64,15 +48,21 @@ def startup(result: Result) -> Startup | None:
     if aggregated:
         pods = sorted(pods, key=lambda pod: -_ready(marks[pod.index]))[:SLOWEST]
     spreads = [_spread(number, name, marks, zero, whole) for number, name in enumerate(PHASES, 1)]
-    bars = [_bar(pod, marks[pod.index], zero, whole) for pod in pods]
-    found = tuple(spread for spread in spreads if spread)
-    since = "the first pod’s start" if submitted is None else "the run’s submission"
+    found = [spread for spread in spreads if spread]
     ended = max((pod.phases["process-ended"] for pod in result.pods if "process-ended" in pod.phases), default=0.0)
     ran = [f"From then on, the processes ran for {duration_text(ended - max(times))}."] if ended > max(times) else []
     if ended and not any(COLLECTIVE in pod.phases for pod in result.pods):
         ran.append("When a first collective was done is not known.")
     until = "the first collective was done" if found[-1].words == PHASES[COLLECTIVE] else "the last pod was ready"
-    return Startup(duration_text(whole), found, tuple(bars), aggregated, since, until, " ".join(ran))
+    return SimpleNamespace(
+        total=duration_text(whole),
+        phases=found,
+        bars=[_bar(pod, marks[pod.index], zero, whole) for pod in pods],
+        aggregated=aggregated,  # there are too many pods for a bar each: `bars` are of the slowest
+        since="the first pod’s start" if submitted is None else "the run’s submission",  # what times are counted from
+        until=until,  # what `total` ends with
+        ran=" ".join(ran),  # how long the processes ran after `total`: the two add up; and what is not known
+    )
 
 
 Marks = list[tuple[str, float]]

@@ -103,18 +103,14 @@ def _overview(results: Sequence[Result], trends: Sequence[Trend]) -> Grid:
 
 
 def _numbers(results: Sequence[Result], one: Trend) -> list[Cell | str]:
-    """Median, last, its ratio, least and greatest."""
+    """Median, last (of the latest run that counts), its ratio, least and greatest."""
     if not one.good:
         return [Cell(NONE, "soft")] * 5
-    middle, last = median(one.good), _last(results, one)
+    middle = median(one.good)
+    last = max((results[run].since, run, figure.value) for run, figure in one.points if not figure.wrong)[2]
     shown = [one.subject.number(value) for value in (middle, last, min(one.good), max(one.good))]
     change = _to_median(last, middle, one.subject) if len(one.good) > 1 else Cell(NONE, "soft")
     return [*shown[:2], change, *shown[2:]]
-
-
-def _last(results: Sequence[Result], one: Trend) -> float:
-    """What the latest run that counts measured."""
-    return max((results[run].since, run, figure.value) for run, figure in one.points if not figure.wrong)[2]
 
 
 def _to_median(value: float, middle: float, subject: Subject) -> Cell:

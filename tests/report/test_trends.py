@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agent.decide.result import Result
-from agent.report.key_figures import key_figures
+from agent.report.key_figures import Trend, key_figures, trends_of
 from agent.report.reading import read_result
-from agent.report.trends import MOST_TRENDS, Trend, series_page, trends_of
+from agent.report.trends import MOST_TRENDS, series_page
 from tests.report.examples import (
     EXAMPLES,
     NOON,
