@@ -34,7 +34,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -164,15 +163,9 @@ def write(data: bytes) -> None:
             data = data[os.write(1, data) :]
 
 
-def unpacked(word: str) -> Iterator[dict[str, Any]]:
-    """Each run of each step."""
-    for step in json.loads(zlib.decompress(base64.b64decode(word))):
-        for name in step["names"]:
-            yield {**step, "name": name}
-
-
 def main() -> int:
-    steps = list(unpacked(sys.argv[1]))
+    unpacked = json.loads(zlib.decompress(base64.b64decode(sys.argv[1])))
+    steps = [{**step, "name": name} for step in unpacked for name in step["names"]]
     told: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: told.append(number))
