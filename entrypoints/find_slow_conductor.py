@@ -141,7 +141,8 @@ class Conductor:
         asked, why, versions = self.options.over, "", dict[str, str]()
         without = [rank for rank, one in self.members.items() if not one.devices]
         if not asked and without:
-            why = f"no GPU on {self.named(without)}"
+            where = counted(len(without), "pod") if len(without) > 1 else f"pod {self.pod(without[0])}"
+            why = f"no GPU on {where}"
         elif asked != "tcp":
             over = asked or "nccl"
             versions, why = self.start_torch(over)
@@ -168,9 +169,6 @@ class Conductor:
             return {}, "torch was imported on no pod in time"
         some = next(iter(said.values()))
         return {"torch": some["torch"], "nccl": some["nccl"]}, ""
-
-    def named(self, ranks: Collection[int]) -> str:
-        return counted(len(ranks), "pod") if len(ranks) > 1 else f"pod {self.pod(min(ranks))}"
 
     # What is measured
 
