@@ -39,6 +39,7 @@ import torch.distributed as dist
 from record import RecordFile, identity
 from torch.distributed.elastic.multiprocessing.errors import record as keep_cause
 
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 WRONG = 65
 GIB = 1 << 30
 LINGER_SECONDS = 10.0
@@ -56,8 +57,7 @@ class RankParser(argparse.ArgumentParser):
     def read(self, argv: list[str]) -> argparse.Namespace:
         """The options; anything wrong ends the process with 2."""
         options = self.parse_args(argv)
-        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-        if missing := [name for name in names if name not in os.environ]:
+        if missing := [name for name in TORCHRUN if name not in os.environ]:
             self.error(f"to be started by torchrun: no {', '.join(missing)} in the environment")
         return options
 
@@ -147,9 +147,7 @@ class World:
 
 def join(program: str, options: argparse.Namespace) -> World:
     """Start the process group, exchange who is who, and say so in the record."""
-    rank, local_rank, ranks, local_ranks = (
-        int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    )
+    rank, local_rank, ranks, local_ranks = (int(os.environ[name]) for name in TORCHRUN)
     backend = choose_backend(options.backend, local_ranks)
     device = torch.device("cuda", local_rank) if backend == "nccl" else torch.device("cpu")
     record = RecordFile(os.environ.get("A4_RECORD", "") if rank == 0 else "")
