@@ -71,9 +71,8 @@ def failure(error: Exception, source: str, directory: str) -> tuple[int, str, st
 
 
 def main(source: str, name: str, revision: str, directory: str) -> int:
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")
+    for variable in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
+        os.environ.setdefault(variable, "1")
     try:
         (from_huggingface if source == "huggingface" else from_modelscope)(name, revision, directory)
     except Exception as error:

@@ -108,8 +108,8 @@ class Works:
 
     def of_pod(self, told: Told) -> list[Work]:
         told = {**told, "address": "127.0.0.1"}
-        group, port = partial(self.group, told), self.ports[0]
-        return [group(gpu, port, "pod", gpu, self.gpus, self.all_reduce) for gpu in range(self.gpus)]
+        port, size = self.ports[0], self.gpus
+        return [self.group(told, gpu, port, "pod", gpu, size, self.all_reduce) for gpu in range(size)]
 
     def gathers(self, told: Told) -> list[Work]:
         rails, world = told["rails"], told["rails"] * told["pods"]
