@@ -34,7 +34,7 @@ Pair = tuple[int, int]
 T = TypeVar("T")
 
 
-class Member(NamedTuple):
+class KnownMember(NamedTuple):
     """A process that measures, and what it said of itself."""
 
     lines: JsonLines
@@ -51,7 +51,7 @@ class Conductor:
         self.options = options
         self.server = server
         self.record = RecordFile(os.environ.get("A4_RECORD", ""))
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, KnownMember] = {}
         self.over, self.rails = "tcp", 1
         self.task = 0
         self.rounds = 0
@@ -129,7 +129,7 @@ class Conductor:
                 rank = int(hello["rank"])
                 if hello["token"] == self.options.token and rank in self.missing():
                     address, port, devices = str(hello["address"]), int(hello["port"]), int(hello["devices"])
-                    self.members[rank] = Member(lines, address, port, devices, {})
+                    self.members[rank] = KnownMember(lines, address, port, devices, {})
                     lines.connection.settimeout(GRACE_SECONDS)
                     return
         except (OSError, EOFError, ValueError, KeyError, TypeError):
