@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agent.report.palette import SERIES
@@ -232,9 +231,13 @@ def _labels(axes: Axes, lines: Sequence[Line]) -> None:
 def spread(wanted: Sequence[float], gap: float, top: float) -> list[float]:
     """Positions near the wanted ones, in their order, at least `gap` apart and, where they fit, from 0 to `top`."""
     order = sorted(range(len(wanted)), key=lambda number: wanted[number])
-    up = accumulate((wanted[number] for number in order), lambda below, own: max(own, below + gap), initial=-gap)
-    down = accumulate([*up][:0:-1], lambda above, own: min(own, above - gap), initial=top + gap)
-    placed = [*down][:0:-1]
+    placed: list[float] = []
+    for number in order:
+        placed.append(max(wanted[number], placed[-1] + gap if placed else 0.0))
+    limit = top
+    for at in reversed(range(len(placed))):
+        placed[at] = min(placed[at], limit)
+        limit = placed[at] - gap
     return [placed[order.index(number)] for number in range(len(wanted))]
 
 

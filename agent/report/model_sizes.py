@@ -9,34 +9,75 @@ from typing import NamedTuple
 
 
 class ModelSize(NamedTuple):
-    """What a token meets of a model."""
+    """Sizes of a mixture of experts, by the meaning of their names in config.json."""
 
-    weights: int
-    """Those that multiply it: all but the embedding, the norms and the experts that it does not meet."""
-    attention: int
-    """Layers of full attention × heads × size of a head."""
+    hidden: int
+    layers: int
+    heads: int
+    groups: int
+    """Heads of key and value."""
+    head: int
+    experts: int
+    active: int
+    """Experts that a token meets in each layer."""
+    expert: int
+    """Width of an expert."""
+    vocabulary: int = 151_936
+    shared: int = 0
+    """Width of the expert that all tokens meet; 0: there is none."""
+    every: int = 1
+    """One layer of so many has full attention, the others linear attention."""
+    gated: bool = False
+    """Full attention has a gate as wide as its queries."""
+    linear_keys: int = 0
+    """Width of the keys of linear attention, all heads together."""
+    linear_values: int = 0
+    linear_heads: int = 0
+    """Heads of its values."""
+    convolution: int = 0
+
+    @property
+    def weights(self) -> int:
+        """Weights that multiply each token: all but the embedding, the norms and the experts that it does not meet."""
+        full = self.layers // self.every
+        attention = full * self._attention() + (self.layers - full) * self._linear()
+        return attention + self.layers * self._experts() + self.hidden * self.vocabulary
+
+    def _attention(self) -> int:
+        queries = self.heads * self.head
+        return self.hidden * (queries * (3 if self.gated else 2) + 2 * self.groups * self.head)
+
+    def _linear(self) -> int:
+        projected = 2 * self.linear_keys + 2 * self.linear_values + 2 * self.linear_heads + self.linear_values
+        return self.hidden * projected + self.convolution * (2 * self.linear_keys + self.linear_values)
+
+    def _experts(self) -> int:
+        shared = 3 * self.hidden * self.shared + (self.hidden if self.shared else 0)
+        return self.hidden * self.experts + 3 * self.hidden * self.expert * self.active + shared
 
     def flop_per_token(self, sequence: int) -> int:
         """Forward and backward: 6 for each weight, and full attention to, on average, half of the sequence. What linear
         attention does besides its projections is left out: less than 2 %."""
-        return 6 * self.weights + 6 * self.attention * sequence
+        return 6 * self.weights + 6 * (self.layers // self.every) * sequence * self.heads * self.head
 
 
-# An expert has three matrices; the width of a layer is 2048, and there are 151,936 words.
-# 48 layers of attention with 32 heads of 128, 4 of them of key and value; of 128 experts, 768 wide, a token meets 8.
-QWEN3_30B = ModelSize(
-    48 * 2048 * (2 * 32 * 128 + 2 * 4 * 128) + 48 * 2048 * (128 + 8 * 3 * 768) + 2048 * 151_936,
-    attention=48 * 32 * 128,
-)
-# 12 layers of attention with 16 heads of 256 and a gate as wide, 2 of key and value. 36 layers of linear attention:
-# keys 2048 wide, values 4096 with 32 heads, a convolution over 4. A token meets 10 of 512 experts, 512 wide, and one
-# more, which has a gate, that all tokens meet.
+QWEN3_30B = ModelSize(hidden=2048, layers=48, heads=32, groups=4, head=128, experts=128, active=8, expert=768)
 QWEN3_NEXT = ModelSize(
-    12 * 2048 * (3 * 16 * 256 + 2 * 2 * 256)
-    + 36 * (2048 * (2 * 2048 + 3 * 4096 + 2 * 32) + 4 * (2 * 2048 + 4096))
-    + 48 * 2048 * (512 + 11 * 3 * 512 + 1)
-    + 2048 * 151_936,
-    attention=12 * 16 * 256,
+    hidden=2048,
+    layers=48,
+    heads=16,
+    groups=2,
+    head=256,
+    experts=512,
+    active=10,
+    expert=512,
+    shared=512,
+    every=4,
+    gated=True,
+    linear_keys=2048,
+    linear_values=4096,
+    linear_heads=32,
+    convolution=4,
 )
 MODELS = {"Qwen/Qwen3-30B-A3B": QWEN3_30B, "Qwen/Qwen3-Next-80B-A3B-Instruct": QWEN3_NEXT}
 PEAKS = {
