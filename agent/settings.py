@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
+from agent.decide.env_sh import MARK as SHELL_ENV
 from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
 from agent.decide.run_names import run_name
@@ -39,37 +40,10 @@ from agent.fabrics.profiles import AUTO
 from agent.fabrics.profiles import CHOICES as PROFILE_CHOICES
 from agent.paths import DEEPEP_DIR, DEFAULT_RUN_DIR, DOWNLOADERS_DIR, SECRET_FILE
 
-# Given by the agent to what it starts: no settings, but not unknown either.
-GIVEN_BY_AGENT = (
-    "A4_RUN",
-    "A4_RUN_PODS",
-    "A4_JOB_NNODES",
-    "A4_NODE_RANK",
-    "A4_HOSTFILE",
-    "A4_HOSTFILE_1PERNODE",
-    "A4_PACKAGES",
-    "A4_TOKEN_FILE",
-    "A4_RECORD",
-    "A4_MPI_VERSION",
-    "A4_RANKS_DIR",
-    "A4_RANKS_LINGER",
-    "A4_RANKS_PATH",
-    "A4_AGENT_PYTHON",
-    "A4_WORKLOAD_PYTHON",
-    "A4_LAST_WORDS",
-    "A4_NOTES_DIR",
-    "A4_SERIES_FILE",
-    "A4_WHY_DIR",
-    "A4_DEEPEP_PRELOAD",
-    "A4_NCCL_TESTS_PATH",
-    "A4_STEP",
-    "A4_SHELL_ENV",
-)
 LEAST_LEASE = 3.0
 """Six beats, of half a second each."""
 LEAST_GRACE = 5.0
 """Three of them are Kubernetes' own."""
-SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
     "/workload/task/task-script.sh",
     "/workload/scripts/training-script.sh",
@@ -222,7 +196,7 @@ SETTINGS = (
     Setting("SLEEP_INFINITY", flag, "false", "keep the formed cluster after the run"),
     Setting(
         "A4_SLEEP_ON",
-        choice(*SLEEP_ON),
+        choice("always", "failure", "never"),
         None,
         "keep it after the run always, after a failure, or never (default: always if SLEEP_INFINITY)",
     ),
@@ -367,6 +341,7 @@ SETTINGS = (
 )
 OF_RUNS = tuple(setting.name for setting in SETTINGS if setting.of_run)
 """Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
+OF_ONE_POD = {"HOSTNAME_PREFIX": "pod-", "DOMAIN_NAME": "localdomain", "JOB_COMPLETION_INDEX": "0"}
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
 
@@ -469,10 +444,8 @@ def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: s
             return _results_dir(environ, found)
         case "A4_SHARED_DIR" if environ.get("PAI_WORKSPACE_ROOT", "").startswith("/"):
             return environ["PAI_WORKSPACE_ROOT"], "derived from PAI_WORKSPACE_ROOT"
-        case "HOSTNAME_PREFIX" | "DOMAIN_NAME" if one_pod:
-            return ("pod-" if setting.name == "HOSTNAME_PREFIX" else "localdomain"), "default for one pod"
-        case "JOB_COMPLETION_INDEX" if one_pod:
-            return "0", "default for one pod"
+        case name if one_pod and name in OF_ONE_POD:
+            return OF_ONE_POD[name], "default for one pod"
     return setting.default, "default"
 
 
@@ -546,8 +519,8 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
         )
     if (environ.get("A4_WARN_SECONDS") or "0") != "0" and not environ.get("A4_WARN_SIGNAL"):
         warnings.append("A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned")
-    known = {s.name for s in SETTINGS} | set(EPOCH_PARTS) | set(GIVEN_BY_AGENT)
-    for name in sorted(n for n in environ if n.startswith("A4_")):
-        if name not in known:
-            warnings.append(f"{name} is not a setting of a4-agent{did_you_mean(name, known)}")
+    known = {*(setting.name for setting in SETTINGS), *EPOCH_PARTS, SHELL_ENV}
+    # A run has more of them, from the agent.
+    unknown = set() if environ.get("A4_RUN") else {name for name in environ if name.startswith("A4_")} - known
+    warnings += [f"{name} is not a setting of a4-agent{did_you_mean(name, known)}" for name in sorted(unknown)]
     return warnings
