@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -41,28 +42,25 @@ class RunFollower:
         """How often it was told to end."""
         self._signal = 0
         """What it was first told to end by."""
-        self._before: dict[int, object] = {}
-        self._woken_before = -1
-        self._pipe = (-1, -1)
+        self._undo = ExitStack()
 
     def __enter__(self) -> RunFollower:
         # A signal that comes just before we begin to wait would otherwise be noticed only when something else comes.
-        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._client.wake_by(self._pipe[0])
-        self._woken_before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        later = self._undo.callback
+        pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for fd in pipe:
+            later(os.close, fd)
+        self._client.wake_by(pipe[0])
+        later(self._client.wake_by, -1)
+        later(signal.set_wakeup_fd, signal.set_wakeup_fd(pipe[1], warn_on_full_buffer=False))
         for number, action in ((signal.SIGINT, self._end), (signal.SIGTERM, self._end), (signal.SIGHUP, self._leave)):
             # Under nohup, or in the background of a script, a signal is ignored on purpose.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, action)
+                later(signal.signal, number, signal.signal(number, action))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)  # type: ignore[arg-type]
-        signal.set_wakeup_fd(self._woken_before)
-        self._client.wake_by(-1)
-        for fd in self._pipe:
-            os.close(fd)
+        self._undo.close()
 
     def begin(self, spec: RunSpec, wait: float = 0.0) -> RunInfo:
         """Raises AgentError when the agent refuses."""
