@@ -107,28 +107,25 @@ def moment(text: str) -> float:
 
 
 def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Sink:
-    lines: Sink = Lines(label=args.label, whole=several, agent=args.agent)
-    if args.json:
-        lines = JsonLines()
-    elif args.tail is None and args.rank is None:
+    lines: Sink = JsonLines() if args.json else Lines(label=args.label, whole=several, agent=args.agent)
+    if not args.json and args.tail is None and args.rank is None:
         return lines
     rank, slots = args.rank, run.slots if run else 1
 
-    def of_rank(line: bytes) -> bool:
-        return rank_of(line, rank - rank % slots) in (rank, None)
+    def wanted(line: bytes) -> bool:
+        return rank is None or rank_of(line, rank - rank % slots) in (rank, None)
 
-    return Selected(lines, agent=args.agent, tail=args.tail, wanted=None if rank is None else of_rank)
+    return Selected(lines, agent=args.agent, tail=args.tail, wanted=wanted)
 
 
 class Selected(Sink):
-    """Passes whole lines on that are `wanted`; with `tail` only so many of each pod, when `close` is called first.
+    """Passes whole lines on that are `wanted`, which nothing holds back; with `tail` only so many of each pod, when
+    `close` is called first.
 
     The agents' own lines do not count unless `agent` is set.
     """
 
-    def __init__(
-        self, sink: Sink, *, agent: bool, tail: int | None = None, wanted: Callable[[bytes], bool] | None = None
-    ) -> None:
+    def __init__(self, sink: Sink, *, agent: bool, tail: int | None, wanted: Callable[[bytes], bool]) -> None:
         self._sink = sink
         self._agent = agent
         self._tail = tail
@@ -148,18 +145,9 @@ class Selected(Sink):
         if rest:
             self._begun[pod, stream] = rest
 
-    def wants(self, pod: int) -> bool:
-        return self._sink.wants(pod)
-
     def over(self, pod: int) -> None:
         self._end_lines(pod)
         self._sink.over(pod)
-
-    def note(self, text: str) -> None:
-        self._sink.note(text)
-
-    def idle(self) -> float | None:
-        return self._sink.idle()
 
     def close(self) -> None:
         for pod, _ in list(self._begun):
@@ -178,7 +166,7 @@ class Selected(Sink):
 
     def _take(self, pod: int, stream: int, line: bytes) -> None:
         """Pass a line on, or keep it while only the last ones are wanted."""
-        if self._wanted is not None and not self._wanted(line):
+        if not self._wanted(line):
             return
         if self._tail is None:
             self._sink.output(pod, stream, line)
