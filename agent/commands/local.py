@@ -13,6 +13,7 @@ from agent.decide.setting_values import none_or
 from agent.local import DEFAULT_NAME
 
 Value = TypeVar("Value")
+GRACE = ("--grace", 30.0, "from SIGTERM to SIGKILL (30)")
 DESCRIPTION = "try the agent in pod-like sandboxes on this machine (needs root)"
 
 _RUN_EPILOG = """\
@@ -33,10 +34,8 @@ def add_options(parser: Parser) -> None:
     run = _add_verb(verbs, "run", "run a workload on a new cluster, end with its exit code")
     run.epilog = _RUN_EPILOG
     _add_cluster_options(run)
-    run.add_argument(
-        "--timeout", type=checked(none_or("600", 0)), default=0, metavar="SECONDS", help="end the run (124) after this"
-    )
-    _add_grace(run)
+    _add_seconds(run, "--timeout", 0, "end the run (124) after this")
+    _add_seconds(run, *GRACE)
     text = "keep results and logs in a new directory below DIR"
     run.add_argument("--results", metavar="DIR", help=text)
     text = "show the output of all pods, with their index in front (default: pod 0's stdout and all pods' stderr)"
@@ -49,9 +48,7 @@ def add_options(parser: Parser) -> None:
     up = _add_verb(verbs, "up", "start a cluster that stays, see exec, logs and down")
     _add_cluster_options(up)
     up.add_argument("--wait", action="store_true", help="return when every pod has the plan")
-    up.add_argument(
-        "--timeout", type=checked(none_or("600", 0)), default=600, metavar="SECONDS", help="limit of --wait (600)"
-    )
+    _add_seconds(up, "--timeout", 600, "limit of --wait (600)")
     inside = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
     inside.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
     _add_pod(inside)
@@ -71,7 +68,7 @@ def add_options(parser: Parser) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
     _add_name(logs)
     down = _add_verb(verbs, "down", "end a cluster: SIGTERM, after the grace time SIGKILL")
-    _add_grace(down)
+    _add_seconds(down, *GRACE)
     _add_name(down)
     status = _add_verb(verbs, "status", "print which pods run, and what the agent of pod 0 says")
     status.add_argument("--json", action="store_true", help="which pods run as JSON")
@@ -95,9 +92,9 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", type=cluster_name, help=text)
 
 
-def _add_grace(parser: argparse.ArgumentParser) -> None:
-    text = "from SIGTERM to SIGKILL (30)"
-    parser.add_argument("--grace", type=checked(none_or("30", 0)), default=30.0, metavar="SECONDS", help=text)
+def _add_seconds(parser: argparse.ArgumentParser, option: str, default: float, text: str) -> None:
+    example = f"{default or 600:g}"
+    parser.add_argument(option, type=checked(none_or(example, 0)), default=default, metavar="SECONDS", help=text)
 
 
 def _add_cluster_options(parser: Parser) -> None:

@@ -12,6 +12,7 @@ import time
 
 from agent.commands.options import checked
 from agent.commands.pod import read_state
+from agent.commands.printing import terminal_columns
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
 from agent.environment import find_plan, load
@@ -41,8 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     directory = RunDir()
     if args.watch is None:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        sys.stdout.write(_shown(directory, as_json=args.json, indent=1, columns=columns))
+        sys.stdout.write(_shown(directory, as_json=args.json, indent=1, columns=terminal_columns()))
         return 0 if load(directory.state) else int(Exit.PEERS_MISSING)
     return _watch(directory, args.watch, as_json=args.json)
 
