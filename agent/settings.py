@@ -146,13 +146,13 @@ class Settings(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One setting as it was found: `problem` is empty when it is good."""
+    """One setting as it was found: `problem` is empty when it is good. As JSON: `a4-agent settings --json`."""
 
     name: str
     value: Any
     source: str
-    help: str
-    problem: str = ""
+    problem: str
+    meaning: str
 
 
 class Setting(NamedTuple):
@@ -164,8 +164,6 @@ class Setting(NamedTuple):
     help: str
     called: str = ""
     """Its field, where that is not called as the variable is."""
-    of_run: bool = False
-    """A shell in which `a4-agent run` is typed may set it for that run."""
 
     @property
     def field(self) -> str:
@@ -173,6 +171,45 @@ class Setting(NamedTuple):
         return self.called or self.name.removeprefix("A4_").removesuffix("_SECONDS").lower()
 
 
+SETTINGS_OF_RUNS = (
+    Setting("A4_PYTHON", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
+    Setting("A4_NCCL_TESTS_DIR", maybe_path, "", "directory of nccl-tests, searched first"),
+    Setting(
+        "A4_WRONG_NETWORK",
+        choice("warn", "fail"),
+        "warn",
+        "torchrun, mpirun and pai-megatron-* over another network than the profile's: warn, or end with 65",
+    ),
+    Setting("A4_TRAIN_AGAIN", flag, "false", "pai-megatron-*: train anew what is trained already"),
+    Setting("A4_CONVERT_ON", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model"),
+    Setting("A4_KEEP_TRAINING", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs"),
+    Setting(
+        "A4_MODEL_SOURCE",
+        choice("huggingface", "modelscope"),
+        "huggingface",
+        "pai-megatron-*: where the model is downloaded from",
+    ),
+    Setting("A4_MODEL_REVISION", matching(r"[\w./-]*", "a branch, tag or commit"), "", "its revision; empty: newest"),
+    Setting(
+        "A4_DATASET_URL",
+        matching(rf"(https?://{_SERVER}(/[^\s?#]*)?)?", "the beginning of URLs"),
+        "",
+        "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
+    ),
+    Setting(
+        "A4_PAI_REPOSITORY",
+        matching(rf"((https?|ssh|git)://{_SERVER}/\S+|(file://)?/\S+)?", "the URL of a git repository"),
+        "",
+        "pai-megatron-*: where Pai-Megatron-Patch is cloned from (default: GitHub)",
+    ),
+    Setting(
+        "A4_PAI_COMMIT",
+        matching(r"([0-9a-f]{40})?", "a commit, 40 hexadecimal digits"),
+        "",
+        "pai-megatron-*: its commit (default: the one that the arguments are for)",
+    ),
+)
+"""A shell in which `a4-agent run` is typed may set them for that run. Most have no field: workloads read them."""
 SETTINGS = (
     Setting("NNODES", whole(1, 100_000), None, "number of pods"),
     Setting("JOB_COMPLETION_INDEX", whole(0, 99_999), None, "index of this pod; 0 coordinates", called="index"),
@@ -223,19 +260,8 @@ SETTINGS = (
     Setting("A4_RUN_DIR", run_dir, DEFAULT_RUN_DIR, "private state of this pod"),
     Setting("A4_RESULTS_DIR", path, None, "where results and pods' logs are kept"),
     Setting("A4_SHARED_DIR", maybe_path, "", "directory that all pods share, on NFS or Lustre"),
-    Setting(
-        "A4_PYTHON", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch", of_run=True
-    ),
     Setting("A4_DEEPEP_DIR", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
-    Setting("A4_NCCL_TESTS_DIR", maybe_path, "", "directory of nccl-tests, searched first", of_run=True),
     Setting("A4_BASELINES", maybe_path, "", "file of your own baselines of bandwidth"),
-    Setting(
-        "A4_WRONG_NETWORK",
-        choice("warn", "fail"),
-        "warn",
-        "torchrun, mpirun and pai-megatron-* over another network than the profile's: warn, or end with 65",
-        of_run=True,
-    ),
     Setting("A4_PROFILE", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
     Setting(
         "A4_ACCELERATOR",
@@ -292,55 +318,16 @@ SETTINGS = (
         "1024",
         "most output of all runs kept in a pod, in MiB; the oldest goes first",
     ),
-    Setting("A4_TRAIN_AGAIN", flag, "false", "pai-megatron-*: train anew what is trained already", of_run=True),
-    Setting(
-        "A4_CONVERT_ON", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model", of_run=True
-    ),
-    Setting("A4_KEEP_TRAINING", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs", of_run=True),
-    Setting(
-        "A4_MODEL_SOURCE",
-        choice("huggingface", "modelscope"),
-        "huggingface",
-        "pai-megatron-*: where the model is downloaded from",
-        of_run=True,
-    ),
     Setting(
         "A4_DOWNLOADERS_DIR",
         path,
         DOWNLOADERS_DIR,
         "pai-megatron-*: virtual environments of the downloaders; one that is missing is made",
     ),
-    Setting(
-        "A4_MODEL_REVISION",
-        matching(r"[\w./-]*", "a branch, tag or commit"),
-        "",
-        "its revision; empty: newest",
-        of_run=True,
-    ),
-    Setting(
-        "A4_DATASET_URL",
-        matching(rf"(https?://{_SERVER}(/[^\s?#]*)?)?", "the beginning of URLs"),
-        "",
-        "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
-        of_run=True,
-    ),
-    Setting(
-        "A4_PAI_REPOSITORY",
-        matching(rf"((https?|ssh|git)://{_SERVER}/\S+|(file://)?/\S+)?", "the URL of a git repository"),
-        "",
-        "pai-megatron-*: where Pai-Megatron-Patch is cloned from (default: GitHub)",
-        of_run=True,
-    ),
-    Setting(
-        "A4_PAI_COMMIT",
-        matching(r"([0-9a-f]{40})?", "a commit, 40 hexadecimal digits"),
-        "",
-        "pai-megatron-*: its commit (default: the one that the arguments are for)",
-        of_run=True,
-    ),
+    *SETTINGS_OF_RUNS,
 )
-OF_RUNS = tuple(setting.name for setting in SETTINGS if setting.of_run)
-"""Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
+OF_RUNS = tuple(setting.name for setting in SETTINGS_OF_RUNS)
+"""MASTER_PORT is another, under its old name."""
 OF_ONE_POD = {"HOSTNAME_PREFIX": "pod-", "DOMAIN_NAME": "localdomain", "JOB_COMPLETION_INDEX": "0"}
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
@@ -408,13 +395,13 @@ def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: 
         if setting.name == "A4_EPOCH":
             who = "it follows from A4_JOBSET_UID, which the chart takes from the downward API"
         problem = f"{setting.name} is not set ({setting.help}); {who}"
-        return Value(setting.name, None, "missing", setting.help, problem)
+        return Value(setting.name, None, "missing", problem, setting.help)
     try:
-        return Value(setting.name, setting.parse(text), source, setting.help)
+        return Value(setting.name, setting.parse(text), source, "", setting.help)
     except ValueError as wanted:
         text = MARK if setting.name in listed(environ) else _excerpt(text)
         problem = f"{setting.name}={text!r} ({source}) should be {wanted}"
-        return Value(setting.name, text, source, setting.help, problem)
+        return Value(setting.name, text, source, problem, setting.help)
 
 
 def _excerpt(text: str) -> str:

@@ -41,13 +41,10 @@ def run(args: argparse.Namespace) -> int:
         seen = _of_these(tuple(_named(name, seen) for name in args.names), seen)
     masker = Masker(secret_values(environ, listed(environ)))
     if args.json:
-        values = [
-            {"name": one.name, "value": one.value, "source": one.source, "problem": one.problem, "meaning": one.help}
-            for one in seen.values
-        ]
+        values = [value._asdict() for value in seen.values]
         print_json(masker.value({"settings": values, "problems": seen.problems, "warnings": seen.warnings}))
     else:
-        rows = [[value.name, _shown(value, masker), value.source, value.help] for value in seen.values]
+        rows = [[value.name, _shown(value, masker), value.source, value.meaning] for value in seen.values]
         sys.stdout.write(_table(rows, terminal_columns(), few=bool(args.names)))
     for problem in seen.problems:
         print(f"a4-agent: {masker.text(problem)}", file=sys.stderr)
