@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TextIO
 
 from agent.cutting import visible
@@ -69,14 +70,12 @@ class Log:
         # What came from undecodable bytes is shown as stderr would show it, to everyone.
         text = self.masked(text).encode(errors="backslashreplace").decode()
         lines = [f"{line}\n" for line in self._lines(level, text)]
-        try:
+        with suppress(OSError):  # nobody reads: a lost log line must not end a job
             if self.write is not None:
                 self.write("".join(lines).encode())
             else:
                 self.stream.write("".join(lines))
                 self.stream.flush()
-        except OSError:
-            pass  # nobody reads: a lost log line must not end a job
         if self.tee is not None:
             for line in lines:
                 self.tee(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 from agent.errors import DirectoryUnusable
@@ -189,10 +189,8 @@ def toned(text: str, color: str, *, stream: int = STDERR) -> str:
 def say(text: str, color: str = "") -> None:
     """A message to the person, on stderr; nothing happens if nobody reads it."""
     message = f"a4-agent: {text}\n"
-    try:
+    with suppress(OSError, DirectoryUnusable):
         write_all(STDERR, (toned(message, color) if color else message).encode(errors="backslashreplace"))
-    except (OSError, DirectoryUnusable):
-        pass
 
 
 def _screen(fd: int) -> object:

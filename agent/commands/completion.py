@@ -11,6 +11,7 @@ from contextlib import suppress
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS, Parser, build_parser
 from agent.errors import AgentError
+from agent.machine import files
 from agent.paths import RunDir
 from agent.workloads import find_workload
 
@@ -166,9 +167,7 @@ def _runs() -> Words:
     from agent.commands.pod import read_state
 
     directory = RunDir()
-    runs = directory.runs
-    found = os.listdir(runs) if os.path.isdir(runs) else []
-    ids = [name for name in sorted(found) if os.path.isdir(f"{runs}/{name}")]
+    ids = sorted(name for name in files.list_dir(directory.runs) if os.path.isdir(directory.run(name)))
     state = None
     with suppress(AgentError):
         state = read_state(directory)

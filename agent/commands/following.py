@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -18,7 +18,7 @@ from agent.decide.ending import JobEnd, signal_name
 from agent.decide.noise import Noise, tells_enough, without_peers
 from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
-from agent.decide.words import count_text
+from agent.decide.words import at_most, count_text
 from agent.errors import READER_GONE, AgentError, ClusterBusy, DirectoryUnusable
 from agent.machine.progress_line import ProgressLine, on_terminal
 from agent.output import BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, write_all
@@ -102,10 +102,8 @@ class RunFollower:
     def _cancel(self) -> None:
         """Ask for the end, without waiting for an answer: this may run inside a signal handler."""
         why = f"{self._by} got {signal_name(self._signal)}"
-        try:
+        with suppress(AgentError):  # the agent is gone, which is told where its answers are waited for
             self._client.cancel(self._run, hurry=self._told > 1, why=why, answered=False)
-        except AgentError:
-            pass  # the agent is gone, which is told where its answers are waited for
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         """The terminal has gone, which ends nothing: somebody else may follow the run."""
@@ -232,12 +230,10 @@ def tell_end(run: RunInfo, ended: RunEnd, unseen: int = 0) -> None:
         return
     where = f" ({end.where})" if end.where else ""
     reasons = [line for line in end.why.splitlines() if line.strip()]
-    lines = [f"{run.title} ended with exit code {end.code}: {end.what}{where}", *reasons[:MOST_REASONS]]
-    if len(reasons) > MOST_REASONS:
-        lines.append(f"… {len(reasons) - MOST_REASONS} more lines: a4-agent status")
+    reasons = at_most(reasons, MOST_REASONS, "… {} more lines: a4-agent status")
     more = f" ({count_text(unseen, 'more line')} of errors)" if unseen else ""
-    lines.append(f"logs: a4-agent logs {run.called}{more}{results}")
-    say("\n  ".join(lines), BAD)
+    lines = [f"{run.title} ended with exit code {end.code}: {end.what}{where}", *reasons]
+    say("\n  ".join([*lines, f"logs: a4-agent logs {run.called}{more}{results}"]), BAD)
 
 
 def _goes_on(run: str) -> str:

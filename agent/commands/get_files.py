@@ -78,15 +78,13 @@ def _sending(pod: int, patterns: Sequence[str], directory: str) -> str:
 
 def _contents(heard: _Heard) -> Iterator[tuple[str, IO[bytes]]]:
     """The files of an archive, each by its path. All that comes is read: its sender must not meet a closed pipe."""
-    try:
-        with tarfile.open(fileobj=heard, mode="r|") as archive:  # type: ignore[call-overload]
-            for member in archive:
-                parts = [part for part in member.name.split("/") if part not in ("", ".", "..")]
-                content = archive.extractfile(member) if member.isfile() and parts else None
-                if content is not None:
-                    yield "/".join(parts), content
-    except tarfile.ReadError:  # nothing came, or not all
-        pass
+    # A ReadError: nothing came, or not all.
+    with suppress(tarfile.ReadError), tarfile.open(fileobj=heard, mode="r|") as archive:  # type: ignore[call-overload]
+        for member in archive:
+            parts = [part for part in member.name.split("/") if part not in ("", ".", "..")]
+            content = archive.extractfile(member) if member.isfile() and parts else None
+            if content is not None:
+                yield "/".join(parts), content
     while heard.read(1 << 16):
         pass
 

@@ -149,7 +149,5 @@ def _leave_message(error: AgentError) -> None:
     pod = int(index) if index.isdecimal() else 0
     pod_name, node = os.environ.get("POD_NAME", ""), os.environ.get("NODE_NAME", "")
     message = termination_message(from_error(error), epoch="", pod=pod, pod_name=pod_name[:253], node=node[:253])
-    try:
+    with suppress(OSError):  # the error itself is what matters
         overwrite(TERMINATION_LOG, message)
-    except OSError:
-        pass  # the error itself is what matters

@@ -101,9 +101,9 @@ def _end(state: PodState, most: int | None) -> list[str]:
     if end is None:
         return []
     where = f" ({end.where})" if end.where else ""
-    why = [f"  {line}" for line in end.why.splitlines()]
-    more = [f"  … {len(why[most:])} more lines: a4-agent status"] if most is not None and why[most:] else []
-    return [f"the job's end: exit code {end.code}, {end.what}{where}", *why[:most], *more]
+    why = end.why.splitlines()
+    shown = at_most(why, most or len(why), "… {} more lines: a4-agent status")
+    return [f"the job's end: exit code {end.code}, {end.what}{where}", *_indented(shown)]
 
 
 def _pods(state: PodState, plan: Plan | None, now: float, most: int | None) -> list[str]:

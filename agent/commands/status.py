@@ -15,6 +15,7 @@ from agent.commands.pod import read_state
 from agent.commands.printing import terminal_columns
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
+from agent.decide.words import at_most
 from agent.environment import find_plan, load
 from agent.errors import Exit
 from agent.paths import RunDir
@@ -78,7 +79,7 @@ def _fitted(text: str, size: os.terminal_size) -> str:
     """As much as the terminal has room for. The last line has no end, which would move up the first."""
     lines = text.splitlines()
     if len(lines) > size.lines > 1:
-        lines[size.lines - 1 :] = [f"… {len(lines) - size.lines + 1} more lines: a4-agent status"]
+        lines = at_most(lines, size.lines - 1, "… {} more lines: a4-agent status")
     return "\n".join(line[: size.columns] for line in lines[: size.lines])
 
 
