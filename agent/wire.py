@@ -182,19 +182,15 @@ def _union(kinds: Sequence[Any]) -> Read:
     """A reader for scalars, for one other type and None, or for records that differ in their fields' names."""
     if len(kinds) > 1 and all(map(is_record, kinds)):
         return _one_of(kinds)
-    others = [kind for kind in kinds if kind not in SCALARS]
-    scalars = [kind for kind in kinds if kind in SCALARS]
-    if not others and len(set(kinds) - {type(None)}) == 1:
-        others = [kind for kind in kinds if kind is not type(None)]
-        scalars = [type(None)]
-    if others:
-        (other,) = others
-        read_other = _reader(other)
+    others = [kind for kind in kinds if kind not in SCALARS] or [kind for kind in kinds if kind is not type(None)]
+    if len(others) == 1:
+        scalars = [kind for kind in kinds if kind not in others]
+        read_other = _reader(others[0])
         return lambda value, path: value if _is_scalar(value, scalars) else read_other(value, path)
     words = ", ".join("true, false" if kind is bool else SCALARS[kind] for kind in kinds[:-1])
 
     def read(value: Any, path: str) -> Any:
-        if not _is_scalar(value, scalars):
+        if not _is_scalar(value, kinds):
             raise WireError(f"{path or 'it'} is not {words} or {SCALARS[kinds[-1]]}")
         return value
 
