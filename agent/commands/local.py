@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agent.commands import Parser
-from agent.commands.options import WORKLOAD_ARGUMENTS, add_labels, checked
+from agent.commands.options import WORKLOAD_ARGUMENTS, add_labels, add_seconds
 from agent.decide.setting_values import none_or
 from agent.local import DEFAULT_NAME
 
 Value = TypeVar("Value")
-GRACE = ("--grace", 30.0, "from SIGTERM to SIGKILL (30)")
 DESCRIPTION = "try the agent in pod-like sandboxes on this machine (needs root)"
 
 _RUN_EPILOG = """\
@@ -34,8 +33,8 @@ def add_options(parser: Parser) -> None:
     run = _add_verb(verbs, "run", "run a workload on a new cluster, end with its exit code")
     run.epilog = _RUN_EPILOG
     _add_cluster_options(run)
-    _add_seconds(run, "--timeout", 0, "end the run (124) after this")
-    _add_seconds(run, *GRACE)
+    add_seconds(run, "--timeout", none_or("600", 0), "end the run (124) after this", default=0)
+    _add_grace(run)
     text = "keep results and logs in a new directory below DIR"
     run.add_argument("--results", metavar="DIR", help=text)
     text = "show the output of all pods, with their index in front (default: pod 0's stdout and all pods' stderr)"
@@ -48,7 +47,7 @@ def add_options(parser: Parser) -> None:
     up = _add_verb(verbs, "up", "start a cluster that stays, see exec, logs and down")
     _add_cluster_options(up)
     up.add_argument("--wait", action="store_true", help="return when every pod has the plan")
-    _add_seconds(up, "--timeout", 600, "limit of --wait (600)")
+    add_seconds(up, "--timeout", none_or("600", 0), "limit of --wait (600)", default=600)
     inside = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
     inside.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
     _add_pod(inside)
@@ -68,7 +67,7 @@ def add_options(parser: Parser) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
     _add_name(logs)
     down = _add_verb(verbs, "down", "end a cluster: SIGTERM, after the grace time SIGKILL")
-    _add_seconds(down, *GRACE)
+    _add_grace(down)
     _add_name(down)
     status = _add_verb(verbs, "status", "print which pods run, and what the agent of pod 0 says")
     status.add_argument("--json", action="store_true", help="which pods run as JSON")
@@ -92,9 +91,8 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", type=cluster_name, help=text)
 
 
-def _add_seconds(parser: argparse.ArgumentParser, option: str, default: float, text: str) -> None:
-    example = f"{default or 600:g}"
-    parser.add_argument(option, type=checked(none_or(example, 0)), default=default, metavar="SECONDS", help=text)
+def _add_grace(parser: Parser) -> None:
+    add_seconds(parser, "--grace", none_or("30", 0), "from SIGTERM to SIGKILL (30)", default=30.0)
 
 
 def _add_cluster_options(parser: Parser) -> None:

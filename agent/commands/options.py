@@ -43,6 +43,11 @@ def pods(text: str) -> list[str]:
     return items
 
 
+def add_seconds(parser: Any, option: str, parse: Callable[[str], float], text: str, **how: Any) -> None:
+    """An option whose value is a time, as `parse` reads it; `how`: its default and the like."""
+    parser.add_argument(option, type=checked(parse), metavar="SECONDS", help=text, **how)
+
+
 def add_subset(parser: argparse.ArgumentParser) -> None:
     """Which pods: --nodes, --hosts, --exclude."""
     group = parser.add_argument_group("which pods (default: all)")
@@ -63,12 +68,10 @@ def take_command(parser: Parser, what: str, epilog: str, example: str) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What every run can have: a subset of pods, limits, a name, --dry-run."""
     add_subset(parser)
-    seconds = checked(none_or("3600"))
+    seconds = none_or("3600")
     limits = parser.add_argument_group("limits (default: what the pod's settings say; 0: none)")
-    limits.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end the run after this (124)")
-    limits.add_argument(
-        "--stall-timeout", type=seconds, metavar="SECONDS", help="end it when it is silent for this long"
-    )
+    add_seconds(limits, "--timeout", seconds, "end the run after this (124)")
+    add_seconds(limits, "--stall-timeout", seconds, "end it when it is silent for this long")
     add_labels(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
 
@@ -97,15 +100,8 @@ def add_followed_run(parser: argparse.ArgumentParser, label: str = "its pod", *a
     parser.add_argument("--strict", action="store_true", help=text)
     parser.add_argument("--label", *also, action="store_true", help=f"prefix each line with {label}")
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
-    parser.add_argument(
-        "--wait",
-        nargs="?",
-        type=checked(none_or("3600")),
-        const=86400.0,
-        default=0.0,
-        metavar="SECONDS",
-        help="wait for the current run, at most SECONDS (86400 if not given)",
-    )
+    text = "wait for the current run, at most SECONDS (86400 if not given)"
+    add_seconds(parser, "--wait", none_or("3600"), text, nargs="?", const=86400.0, default=0.0)
     text = "the end of the run as JSON; what it prints goes to stderr"
     parser.add_argument("--json", action="store_true", help=text)
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from agent.commands.options import checked
+from agent.commands.options import add_seconds
 from agent.commands.pod import read_state
 from agent.commands.printing import terminal_columns
 from agent.commands.state_text import describe
@@ -29,14 +29,8 @@ CLEAR = "\x1b[H\x1b[J"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        type=checked(seconds("2", 0.01)),
-        const=1.0,
-        metavar="SECONDS",
-        help="show it again and again, every second by default, until Ctrl-C",
-    )
+    text = "show it again and again, every second by default, until Ctrl-C"
+    add_seconds(parser, "--watch", seconds("2", 0.01), text, nargs="?", const=1.0)
     parser.add_argument("--json", action="store_true", help="the same as JSON; with --watch one line each time")
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.commands.options import checked, pods
+from agent.commands.options import add_seconds, checked, pods
 from agent.commands.printing import print_json
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
@@ -56,13 +56,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PODS",
         help="all, or indices such as 0,2-5 (default: 0, in a run its first pod)",
     )
-    waiting.add_argument(
-        "--timeout",
-        type=checked(seconds("600")),
-        default=DEFAULT_TIMEOUT,
-        metavar="SECONDS",
-        help=f"end with 124, or with 69 where a pod was never heard (default: {DEFAULT_TIMEOUT:.0f})",
-    )
+    text = f"end with 124, or with 69 where a pod was never heard (default: {DEFAULT_TIMEOUT:.0f})"
+    add_seconds(waiting, "--timeout", seconds("600"), text, default=DEFAULT_TIMEOUT)
     failing = _add_verb(verbs, "fail", _fail, "say that NAME has failed in this pod: all who wait for it end")
     failing.add_argument(
         "--code", type=checked(whole(1, 255)), default=1, metavar="N", help="with which exit code they end (default: 1)"
