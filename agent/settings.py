@@ -7,7 +7,7 @@ Names without the `A4_` prefix are those that the charts of the old testbeds inj
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
@@ -365,18 +365,14 @@ def read_settings(environ: Mapping[str, str], found: Found, workload: str = "") 
 def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Examination:
     """Read every setting; never raises."""
     environ = of_the_job(environ)
-    values: list[Value] = []
-    parsed: dict[str, Any] = {"task_script": found.task_script, "bucket": found.bucket}
-    for setting in SETTINGS:
-        value = _read(setting, environ, found, workload)
-        values.append(value)
-        parsed[setting.field] = value.value
-    problems = [value.problem for value in values if value.problem]
-    wrong = {value.name for value in values if value.problem}
-    problems += _contradictions(parsed, found, wrong)
+    values = tuple(_read(setting, environ, found, workload) for setting in SETTINGS)
+    parsed = {setting.field: value.value for setting, value in zip(SETTINGS, values, strict=True)}
+    parsed |= {"task_script": found.task_script, "bucket": found.bucket}
     parsed["results_explicit"] = bool(environ.get("A4_RESULTS_DIR"))
+    wrong = {value.name: value.problem for value in values if value.problem}
+    problems = (*wrong.values(), *_contradictions(parsed, found, wrong.keys()))
     settings = None if problems else Settings(**{name: parsed[name] for name in Settings._fields})
-    return Examination(tuple(values), tuple(problems), tuple(_warnings(environ)), settings)
+    return Examination(values, problems, tuple(_warnings(environ)), settings)
 
 
 def read_setting(name: str, environ: Mapping[str, str], found: Found, workload: str = "") -> str:
@@ -472,7 +468,7 @@ def _epoch(environ: Mapping[str, str], one_pod: bool) -> tuple[str | None, str]:
     return ("one-pod", "default for one pod") if one_pod else (None, "")
 
 
-def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: set[str]) -> list[str]:
+def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) -> list[str]:
     """What is wrong between settings that are each right. `wrong` names those that are not."""
     if "NNODES" in wrong:
         return []

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from agent.client import Client, RunEnd
@@ -31,7 +30,7 @@ from agent.health.doctor.telling import report
 from agent.machine.api import Search
 from agent.machine.health.pod_readings import PodQuestion, read_pod
 from agent.output import STDOUT, Sink, say
-from agent.paths import RunDir
+from agent.paths import RunDir, agent_command
 
 DESCRIPTION = (
     "Looks at GPUs, network devices, memory and limits, disks and names of all pods of the cluster, or of this pod "
@@ -130,8 +129,7 @@ class _Answers(Sink):
 
 def _read_all(hosts: list[str], lost: dict[int, str]) -> tuple[dict[int, Any], dict[int, str]]:
     """What each pod read, and why others gave no answer; nobody asks those that are `lost`."""
-    program = str(Path(__file__).parents[1] / "__main__.py")
-    argv = (sys.executable, "-I", program, "doctor", "--readings")
+    argv = tuple(agent_command(sys.executable, "doctor", "--readings"))
     whom = RunSpec("exec", argv, hosts=tuple(hosts), exclude=tuple(map(str, lost)))
     spec = whom._replace(cwd=working_directory(), timeout=60.0)
     answers = _Answers()

@@ -93,7 +93,7 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
     got = [name for name in ("result.json", "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
     stored = ended.results if ended else ""
     logs = sum(_log(client, run, pod, opened, stored) for pod in run.pods)
-    got += [f"{logs} {'log' if logs == 1 else 'logs'}"] if logs else []
+    got += [count_text(logs, "log")] if logs else []
     if ended and ended.end.code == Exit.TIME_LIMIT:
         pods = [pod for pod in run.pods if pod not in ended.lost]
         found = [pod for pod in pods if _evidence(client, run.id, pod, opened)]

@@ -17,7 +17,7 @@ from agent.commands.options import add_which_run, checked, pods
 from agent.commands.pod import living, read_state
 from agent.decide.pod_state import PodState
 from agent.decide.setting_values import whole
-from agent.decide.subset import ranges, subset
+from agent.decide.subset import pods_text, ranges, subset
 from agent.decide.tail import rank_of
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
@@ -197,12 +197,8 @@ def _wanted(args: argparse.Namespace, run: RunInfo) -> tuple[int, ...]:
     except UsageError as error:
         raise UsageError(error.what.replace("--hosts", "--pod"), error.hint) from error
     indices = tuple(peer.index for peer in chosen.peers)
-    strangers = sorted(set(indices) - set(run.pods))
-    if strangers:
-        one = len(strangers) == 1
-        raise UsageError(
-            f"pod{'' if one else 's'} {ranges(strangers)} had no part in {run.id}", f"it is on {ranges(run.pods)}"
-        )
+    if strangers := set(indices) - set(run.pods):
+        raise UsageError(f"{pods_text(strangers)} had no part in {run.id}", f"it is on {ranges(run.pods)}")
     return indices
 
 

@@ -17,6 +17,7 @@ from agent.decide.subset import index_range, ranges
 from agent.decide.sync.facts import Fact, fact_name
 from agent.decide.sync.waiting import WaitOutcome
 from agent.decide.tables import render
+from agent.decide.words import count_text
 from agent.errors import UsageError
 from agent.log import utc
 from agent.output import say
@@ -178,5 +179,5 @@ def _list(args: argparse.Namespace, member: Member) -> int:
 def _clean(args: argparse.Namespace, member: Member) -> int:
     """Take away what all pods have said under this name."""
     count = member.clean(args.name)
-    say(f"{count} {'file' if count == 1 else 'files'} of {args.name} taken away")
+    say(f"{count_text(count, 'file')} of {args.name} taken away")
     return 0
