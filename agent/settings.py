@@ -7,7 +7,7 @@ Names without the `A4_` prefix are those that the charts of the old testbeds inj
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
@@ -468,42 +468,35 @@ def _epoch(environ: Mapping[str, str], one_pod: bool) -> tuple[str | None, str]:
     return ("one-pod", "default for one pod") if one_pod else (None, "")
 
 
-def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) -> list[str]:
+def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) -> Iterator[str]:
     """What is wrong between settings that are each right. `wrong` names those that are not."""
     if "NNODES" in wrong:
-        return []
-    problems = []
+        return
     if "JOB_COMPLETION_INDEX" not in wrong and parsed["index"] >= parsed["nnodes"]:
-        problems.append(
-            f"JOB_COMPLETION_INDEX={parsed['index']} (environment) should be below NNODES={parsed['nnodes']}"
-        )
+        yield f"JOB_COMPLETION_INDEX={parsed['index']} (environment) should be below NNODES={parsed['nnodes']}"
     longest = f"{parsed['hostname_prefix']}0-{parsed['nnodes'] - 1}"
     if "HOSTNAME_PREFIX" not in wrong and len(longest) > 63:
-        problems.append(f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; 63 are the limit")
+        yield f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; 63 are the limit"
     if parsed["nnodes"] > 1 and found.secret_problem:
-        problems.append(found.secret_problem)
+        yield found.secret_problem
     if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
         warn, grace = parsed["warn_seconds"], parsed["grace"]
         needed = f"the agent needs {USUAL.agents + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
         if warn > (most := most_warn_seconds(grace)):
             limit = f"at most {most:g} with A4_GRACE_SECONDS={grace:g}"
-            problems.append(f"A4_WARN_SECONDS={warn:g} should be {limit}: {needed}")
-    return problems
+            yield f"A4_WARN_SECONDS={warn:g} should be {limit}: {needed}"
 
 
-def _warnings(environ: Mapping[str, str]) -> list[str]:
-    warnings = []
+def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
     # Where JobSet, before 0.9, gives no uid, the chart's JOB_UUID is the Job's; old charts' is that of a release.
     by_job = "A4_JOBSET_UID" in environ and environ.get("JOB_UUID")
     told = environ.get("A4_EPOCH") or environ.get("A4_JOBSET_UID") or by_job
     if not told and environ.get("NNODES") != "1":
-        warnings.append(
-            "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job may have the same SSH keys"
-        )
+        yield "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job may have the same SSH keys"
     if (environ.get("A4_WARN_SECONDS") or "0") != "0" and not environ.get("A4_WARN_SIGNAL"):
-        warnings.append("A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned")
+        yield "A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned"
     known = {*(setting.name for setting in SETTINGS), *EPOCH_PARTS, SHELL_ENV}
     # A run has more of them, from the agent.
     unknown = set() if environ.get("A4_RUN") else {name for name in environ if name.startswith("A4_")} - known
-    warnings += [f"{name} is not a setting of a4-agent{did_you_mean(name, known)}" for name in sorted(unknown)]
-    return warnings
+    for name in sorted(unknown):
+        yield f"{name} is not a setting of a4-agent{did_you_mean(name, known)}"

@@ -287,12 +287,8 @@ def _of_agent(cluster: LocalCluster) -> str:
     state, plan = files[directory.state], files[directory.plan]
     if state is None:
         return "pod 0 has no agent yet\n"
-    return describe(
-        from_json(PodState, json.loads(state)),
-        Plan.from_json(json.loads(plan)) if plan else None,
-        0.0,
-        time.time(),
-    )
+    known = Plan.from_json(json.loads(plan)) if plan else None
+    return describe(from_json(PodState, json.loads(state)), known, 0.0, time.time())
 
 
 ACTS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
@@ -62,47 +62,39 @@ def describe(
     return "".join(f"{_cut(line, columns)}\n" for line in found)
 
 
-def _head(state: PodState, alive: float | None, now: float) -> list[str]:
+def _head(state: PodState, alive: float | None, now: float) -> Iterator[str]:
     """Which pod this is and what it does. An agent that was killed cannot say so: its sign of life is too old then."""
     phase = state.phase
-    lines = [
-        f"pod {state.index} of {state.pods} {PHASES.get(phase, phase)}, since {ago(now - state.since)}",
-        f"epoch {state.epoch}, a4-agent {state.agent}",
-    ]
+    yield f"pod {state.index} of {state.pods} {PHASES.get(phase, phase)}, since {ago(now - state.since)}"
+    yield f"epoch {state.epoch}, a4-agent {state.agent}"
     if phase != "ended" and (alive is None or alive > 30.0):
-        lines.append("the agent itself gives no sign of life: it was killed or hangs")
-    return lines
+        yield "the agent itself gives no sign of life: it was killed or hangs"
 
 
-def _current(state: PodState, now: float) -> list[str]:
+def _current(state: PodState, now: float) -> Iterator[str]:
     """The run that goes on, and where to read what it prints."""
-    run = state.run
-    if run is None:
-        return []
-    since, pods = now - run.since, ranges(run.pods)
-    lines = [f"run {titled(run.id, run.name)} by {run.by} on pods {pods}, since {ago(since)}", f"  {_command(run)}"]
-    lines.append(f"  what it prints: a4-agent logs {run.name or run.id}")
-    return lines + ([f"  results on pod 0: {run.results}"] if run.results else [])
+    if run := state.run:
+        yield f"run {titled(run.id, run.name)} by {run.by} on pods {ranges(run.pods)}, since {ago(now - run.since)}"
+        yield f"  {_command(run)}"
+        yield f"  what it prints: a4-agent logs {run.name or run.id}"
+        if run.results:
+            yield f"  results on pod 0: {run.results}"
 
 
-def _idle(state: PodState, now: float) -> list[str]:
+def _idle(state: PodState, now: float) -> Iterator[str]:
     """A sleeping cluster holds GPUs that nobody uses."""
-    if state.phase != "sleeping":
-        return []
-    since = state.idle or max([state.since, *(run.until or 0.0 for run in state.runs or ())])
-    gpus = state.pods * state.gpus
-    return [f"idle for {ago(now - since)}: {gpus} GPU slots; a4-agent release ends the cluster"]
+    if state.phase == "sleeping":
+        since = state.idle or max([state.since, *(run.until or 0.0 for run in state.runs or ())])
+        yield f"idle for {ago(now - since)}: {state.pods * state.gpus} GPU slots; a4-agent release ends the cluster"
 
 
-def _end(state: PodState, most: int | None) -> list[str]:
+def _end(state: PodState, most: int | None) -> Iterator[str]:
     """How the job ended, with `most` lines of the reason (None: all)."""
-    end = state.end
-    if end is None:
-        return []
-    where = f" ({end.where})" if end.where else ""
-    why = end.why.splitlines()
-    shown = at_most(why, most or len(why), "… {} more lines: a4-agent status")
-    return [f"the job's end: exit code {end.code}, {end.what}{where}", *_indented(shown)]
+    if end := state.end:
+        where = f" ({end.where})" if end.where else ""
+        yield f"the job's end: exit code {end.code}, {end.what}{where}"
+        why = end.why.splitlines()
+        yield from _indented(at_most(why, most or len(why), "… {} more lines: a4-agent status"))
 
 
 def _pods(state: PodState, plan: Plan | None, now: float, most: int | None) -> list[str]:
@@ -170,10 +162,10 @@ def _failure(run: RunSummary) -> str:
     return f"{run.what} ({run.where.partition(',')[0]})" if run.where else f"{run.what}"
 
 
-def _newest_results(state: PodState) -> list[str]:
+def _newest_results(state: PodState) -> Iterator[str]:
     """Where they are."""
-    newest = state.runs[-1] if state.runs else None
-    return [f"results of {newest.name or newest.id} on pod 0: {newest.results}"] if newest and newest.results else []
+    if state.runs and (newest := state.runs[-1]).results:
+        yield f"results of {newest.name or newest.id} on pod 0: {newest.results}"
 
 
 def _table(state: PodState, plan: Plan | None, most: int | None) -> list[str]:
