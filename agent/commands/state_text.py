@@ -10,7 +10,7 @@ from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState, RunSummary
 from agent.decide.run_names import titled
 from agent.decide.subset import grouped, pods_text, ranges
-from agent.decide.tables import render
+from agent.decide.tables import Cell, render
 from agent.decide.words import at_most, plural
 from agent.log import utc
 
@@ -176,26 +176,19 @@ def _table(state: PodState, plan: Plan | None, most: int | None) -> list[str]:
     lost = state.lost or {}
     states = ["lost" if peer.index in lost else "ready" for peer in plan.peers]
     places = [tuple(map(short_part, peer.place)) for peer in plan.peers]
-    rows = [
-        [str(rank), str(peer.index), states[rank], location_text(places[rank])] for rank, peer in enumerate(plan.peers)
+    rows: list[list[Cell]] = [
+        [rank, peer.index, states[rank], location_text(places[rank])] for rank, peer in enumerate(plan.peers)
     ]
-    lines = ["", *_indented(render(["rank", "pod", "state", "place"], rows, right=(0, 1)).splitlines())]
+    lines = ["", *_indented(render(["rank", "pod", "state", "place"], rows).splitlines())]
     for parts in range(max(map(len, places), default=0), 0, -1):
         if most is None or len(lines) <= most:
             return lines
         groups = grouped({rank: (states[rank], place[:parts]) for rank, place in enumerate(places)})
         rows = [
-            [
-                ranges(ranks),
-                str(len(ranks)),
-                word,
-                location_text(place),
-                ranges(plan.peers[rank].index for rank in ranks),
-            ]
+            [ranges(ranks), len(ranks), word, location_text(place), ranges(plan.peers[rank].index for rank in ranks)]
             for (word, place), ranks in groups.items()
         ]
-        header = ["ranks", "count", "state", "place", "pods"]
-        lines = ["", *_indented(render(header, rows, right=(1,)).splitlines())]
+        lines = ["", *_indented(render(["ranks", "count", "state", "place", "pods"], rows).splitlines())]
     return lines if most is None or len(lines) <= most else []
 
 

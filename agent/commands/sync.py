@@ -16,7 +16,7 @@ from agent.decide.setting_values import path, seconds, whole
 from agent.decide.subset import index_range, ranges
 from agent.decide.sync.facts import Fact, fact_name
 from agent.decide.sync.waiting import WaitOutcome
-from agent.decide.tables import render
+from agent.decide.tables import Cell, render
 from agent.decide.words import count_text
 from agent.errors import UsageError
 from agent.log import utc
@@ -164,13 +164,12 @@ def _list(args: argparse.Namespace, member: Member) -> int:
         return 0
     if not listed.start:
         say(f"pod {member.lead} is not heard: nothing counts (it is heard from its first a4-agent sync on)")
-    rows = []
-    for fact in listed.facts:
-        since = utc(fact.time)
-        state = f"failed ({fact.code})" if fact.failed else "done"
-        rows.append([fact.name, str(fact.pod), state, since, fact.message])
+    rows: list[list[Cell]] = [
+        [fact.name, fact.pod, f"failed ({fact.code})" if fact.failed else "done", utc(fact.time), fact.message]
+        for fact in listed.facts
+    ]
     if rows:
-        sys.stdout.write(render(["name", "pod", "state", "since", "message"], rows, right=(1,)))
+        sys.stdout.write(render(["name", "pod", "state", "since", "message"], rows))
     for file, why in listed.problems.items():
         say(f"warning: {file} does not count: {why}")
     return 0
