@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from agent.commands import Parser
@@ -108,30 +109,26 @@ def _add_cluster_options(parser: Parser) -> None:
     add("--data-nic", action="store_true", help="pods have a second NIC, eth1, which NCCL and gloo use")
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", type=variable, help="a variable of all pods")
-    text = "for pod I alone"
-    add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=by_pod(variable), help=text)
+    several = partial(add, action="append", default=[])
+    several("--env", metavar="NAME=VALUE", type=variable, help="a variable of all pods")
+    several("--pod-env", metavar="I:NAME=VALUE", type=by_pod(variable), help="for pod I alone")
     text = "a task script that every pod finds mounted, for the workload `script`"
     add("--task-script", default="", metavar="FILE", help=text)
     text = "a directory of this machine that all pods share, at the same path or at PATH"
-    add("--mount", action="append", default=[], metavar="DIR[:PATH]", type=directory, help=text)
-    add("--device", action="append", default=[], metavar="PATH", help="a device file that pods get, too")
+    several("--mount", metavar="DIR[:PATH]", type=directory, help=text)
+    several("--device", metavar="PATH", help="a device file that pods get, too")
     faults = parser.add_argument_group("faults", "I is the index of a pod; all may be given several times")
-    fault = faults.add_argument
+    fault = partial(faults.add_argument, action="append", default=[])
     seconds = by_pod(float)
-    fault("--late", action="append", default=[], metavar="I:SECONDS", type=seconds, help="starts later")
-    text = "never comes, has no DNS name"
-    fault("--missing", action="append", default=[], metavar="I", type=int, help=text)
-    text = "never comes, its address answers nothing"
-    fault("--dead", action="append", default=[], metavar="I", type=int, help=text)
-    text = "its DNS name comes so much later than itself"
-    fault("--late-name", action="append", default=[], metavar="I:SECONDS", type=seconds, help=text)
-    text = "has another job secret"
-    fault("--other-secret", action="append", default=[], metavar="I", type=int, help=text)
+    fault("--late", metavar="I:SECONDS", type=seconds, help="starts later")
+    fault("--missing", metavar="I", type=int, help="never comes, has no DNS name")
+    fault("--dead", metavar="I", type=int, help="never comes, its address answers nothing")
+    fault("--late-name", metavar="I:SECONDS", type=seconds, help="its DNS name comes so much later than itself")
+    fault("--other-secret", metavar="I", type=int, help="has another job secret")
     text = "how the metadata server behaves: ok, 404, 503, html, stall (never answers), no-header"
-    fault("--metadata", action="append", default=[], metavar="[I:]MODE", type=metadata, help=text)
+    fault("--metadata", metavar="[I:]MODE", type=metadata, help=text)
     text = "root's .bashrc sleeps for so long and prints a line"
-    fault("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
+    faults.add_argument("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
 
 
 def cluster_name(text: str) -> str:
