@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
 from agent.decide.location import Place, location_text
+from agent.launch import packed, unpacked
 
 PLAN_VERSION = 1
 
@@ -80,47 +79,17 @@ class Plan(NamedTuple):
         return wire.from_json(cls, data)
 
 
-# On the wire each field of the peers is a column, since what is alike packs best side by side. A name in Kubernetes is
-# what it has beyond the DNS name; a place, how many parts it shares with the one before it, and the others.
-
-
 def to_wire(plan: Plan) -> str:
     """The plan as it is sent to every pod: compressed, base64."""
-    columns = {name: [getattr(peer, name) for peer in plan.peers] for name in PlannedPeer._fields}
-    places = columns["place"]
-    shared = [_alike(one, other) for one, other in zip([(), *places], places, strict=False)]
-    columns["place"] = [[count, *place[count:]] for count, place in zip(shared, places, strict=True)]
-    columns["pod_name"] = [_beyond(_label(peer.name), peer.pod_name) for peer in plan.peers]
-    data = {"version": PLAN_VERSION, **wire.to_json(plan), "peers": columns}
-    packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
-    return base64.b64encode(packed).decode()
+    return packed({"version": PLAN_VERSION, **plan._asdict()})
 
 
 def from_wire(text: str) -> Plan:
     """Inverse of `to_wire`; raises ValueError when it is damaged or of another version."""
     try:
-        data = json.loads(zlib.decompress(base64.b64decode(text)))
-        columns = data["peers"]
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        before: list[str] = []
-        for row in rows:
-            count, *rest = row["place"]
-            before = row["place"] = [*before[:count], *rest]
-            row["pod_name"] = (_label(row["name"]) if row["pod_name"].startswith("-") else "") + row["pod_name"]
-    except (zlib.error, KeyError, TypeError, AttributeError, ValueError) as error:
+        return Plan.from_json(unpacked(dict[str, Any], text))
+    except zlib.error as error:
         raise ValueError(f"the plan is damaged: {error}") from error
-    return Plan.from_json({**data, "peers": rows})
-
-
-def _alike(one: Place, other: Place) -> int:
-    """How many parts two places share, from the first one on."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _beyond(label: str, pod_name: str) -> str:
-    """What JobSet puts behind the label, with its "-"; any other name stays whole."""
-    return pod_name[len(label) :] if pod_name.startswith(f"{label}-") else pod_name
 
 
 def _label(name: str) -> str:
