@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agent.wire import WireError, from_json, to_json
+from agent.wire import from_json, to_json
 
 TOP = ".a4-agent"
 DONE, FAILED = "done", "failed"
@@ -129,10 +129,7 @@ def write_fact(fact: Fact, place: FactPlace) -> str:
 def read_fact(file: str, text: str, place: FactPlace) -> Fact:
     """The fact in a file found in `place`. Raises ValueError with why it is none."""
     data = unseal(text)
-    try:
-        fact, of = from_json(Fact, data), from_json(FactPlace, data)
-    except WireError as error:
-        raise ValueError(str(error)) from None
+    fact, of = from_json(Fact, data), from_json(FactPlace, data)
     if of != place or fact.file != file:
         raise ValueError(f"it belongs to {of.directory}/{fact.file}")
     return fact

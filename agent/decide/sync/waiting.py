@@ -8,7 +8,8 @@ and is silent, and others may still wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from agent.decide.subset import pods_text
@@ -29,38 +30,31 @@ class WaitOutcome(NamedTuple):
     hint: str = ""
 
 
+@dataclass
 class FactWait:
-    """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when the leader is known.
+    """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when the leader is known."""
 
-    heard_by, ends: until when the leader must have been seen to go on, and all is over, on the clock of the pod that
-    waits. fresh: the job's directory is that of a run. start: on the leader its own start, which it need not look for.
-    """
+    name: str
+    pods: Collection[int]
+    _: KW_ONLY
+    job: str
+    lease: float
+    heard_by: float
+    """Until when the leader must have been seen to go on, on the clock of the pod that waits."""
+    ends: float
+    """When all is over, by the same clock."""
+    fresh: bool = False
+    """The job's directory is that of a run."""
+    start: str = ""
+    """That of the leader, once it is known; the leader itself need not look for it."""
+    lead: int = 0
 
-    def __init__(
-        self,
-        name: str,
-        pods: Iterable[int],
-        *,
-        job: str,
-        lease: float,
-        heard_by: float,
-        ends: float,
-        fresh: bool = False,
-        start: str = "",
-        lead: int = 0,
-    ) -> None:
-        self.name = name
-        self.start = start
-        self._lead = lead
-        self.missing = frozenset(pods)
+    def __post_init__(self) -> None:
+        self.missing = frozenset(self.pods)
         """Pods without the fact so far."""
-        self.beats = Beats(lease, fresh=fresh)
-        self._fresh = fresh
+        self.beats = Beats(self.lease, fresh=self.fresh)
         self.facts: dict[str, Fact] = {}
         """The valid facts of this name, by file: they need not be read again."""
-        self._pods = self.missing
-        self.job = job
-        self._heard_by, self._ends = heard_by, ends
         self._invalid: dict[str, int] = {}
         self.problems: dict[str, str] = {}
         """What is wrong with files that should be facts."""
@@ -73,16 +67,18 @@ class FactWait:
     def look(self, now: float, names: Iterable[str]) -> WaitOutcome | None:
         """Take in the names in the job's directory; an outcome ends the wait."""
         self.beats.look(now, names)
-        starts = self.beats.heard(self._lead) | ({self.start} if self.start else set())
+        starts = self.beats.heard(self.lead) | ({self.start} if self.start else set())
         if len(starts) > 1:
             return WaitOutcome(
                 Exit.TRY_AGAIN,
-                f"pod {self._lead} was started again, or twice: facts of one start of it do not count for another",
+                f"pod {self.lead} was started again, or twice: facts of one start of it do not count for another",
                 "if no other attempt of this job is still alive, run the command again",
             )
         self.start = next(iter(starts), "")
-        if not self.start and now >= self._heard_by:
-            return WaitOutcome(Exit.PEERS_MISSING, f"pod {self._lead} has not come: {NOT_HEARD}", self._sets_first())
+        if not self.start and now >= self.heard_by:
+            first = f"pod {self.lead} is heard from its first a4-agent sync on"
+            hint = f"{first}; all pods must see the same directory, and be of one job"
+            return WaitOutcome(Exit.PEERS_MISSING, f"pod {self.lead} has not come: {NOT_HEARD}", hint)
         return None
 
     def judge(
@@ -90,7 +86,7 @@ class FactWait:
     ) -> WaitOutcome | None:
         """Take in the directory of facts: its names, what was read, what could not be. Failure comes first."""
         names = list(names)
-        self.beats.came(pods_of(names) - {self._lead})
+        self.beats.came(pods_of(names) - {self.lead})
         there = {name for name in names if name_of(name) == self.name}
         self.facts = {file: fact for file, fact in self.facts.items() if file in there}
         self._read({file: text for file, text in texts.items() if file in there})
@@ -98,8 +94,10 @@ class FactWait:
         self._invalid = {file: self._invalid.get(file, 0) + 1 for file in self.problems}
         failed = [fact for fact in self.facts.values() if fact.failed]
         if failed:
-            return failure(min(failed, key=lambda fact: fact.pod))
-        self.missing = self._pods - {fact.pod for fact in self.facts.values()}
+            first = min(failed, key=lambda fact: fact.pod)
+            why = f": {first.message}" if first.message else ""
+            return WaitOutcome(first.code or 1, f"pod {first.pod} says that {first.name} failed{why}")
+        self.missing = frozenset(self.pods) - {fact.pod for fact in self.facts.values()}
         if not self.missing:
             return WaitOutcome(Exit.OK)
         return self._damaged() or self._lost() or self._late(now)
@@ -124,14 +122,14 @@ class FactWait:
         return None
 
     def _lost(self) -> WaitOutcome | None:
-        lost = self.beats.silent_pods(self.missing if self._fresh else {self._lead, *self.missing})
+        lost = self.beats.silent_pods(self.missing if self.fresh else {self.lead, *self.missing})
         if not lost:
             return None
         pods = listed([f"pod {pod} (for {seconds:.0f} s)" for pod, seconds in sorted(lost.items())])
         return WaitOutcome(Exit.TRY_AGAIN, f"{pods} {is_are(lost)} silent: {self._waiting_for()}")
 
     def _late(self, now: float) -> WaitOutcome | None:
-        if now < self._ends:
+        if now < self.ends:
             return None
         never = [pod for pod in self.missing if not self.beats.heard(pod)]
         return WaitOutcome(Exit.PEERS_MISSING if never else Exit.TIME_LIMIT, f"time is up: {self.report()}")
@@ -139,7 +137,7 @@ class FactWait:
     def report(self) -> str:
         """Who is missing, and why."""
         if not self.start:
-            return f"waiting for pod {self._lead}: {NOT_HEARD}"
+            return f"waiting for pod {self.lead}: {NOT_HEARD}"
         silences = {pod: self.beats.silence(pod) for pod in sorted(self.missing)}
         pods = [
             f"pod {pod}: {NOT_HEARD if seconds is None else f'alive, heard {seconds:.0f} s ago'}"
@@ -147,20 +145,9 @@ class FactWait:
         ]
         return "\n  ".join([self._waiting_for(), *pods])
 
-    def _sets_first(self) -> str:
-        """What to do where the leader is not heard."""
-        first = f"pod {self._lead} is heard from its first a4-agent sync on"
-        return f"{first}; all pods must see the same directory, and be of one job"
-
     def _waiting_for(self) -> str:
-        many = f" ({len(self.missing)} of {len(self._pods)})" if len(self._pods) > 1 else ""
+        many = f" ({len(self.missing)} of {len(self.pods)})" if len(self.pods) > 1 else ""
         return f"waiting for {pods_text(self.missing)}{many} to set {self.name}"
 
 
 NOT_HEARD = "not heard in the shared directory"
-
-
-def failure(fact: Fact) -> WaitOutcome:
-    """What a wait ends with when a pod says so."""
-    why = f": {fact.message}" if fact.message else ""
-    return WaitOutcome(fact.code or 1, f"pod {fact.pod} says that {fact.name} failed{why}")

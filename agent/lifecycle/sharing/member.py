@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.run_marks import agent_cgroup, group_of, mark_name, own_cgroup
@@ -90,7 +90,7 @@ class Member(SharedDirectory):
             for name in OLD_FLAGS:
                 self._remove_old_flags(name)  # an earlier start's
 
-    def wait(self, name: str, pods: Iterable[int], timeout: float) -> WaitOutcome:
+    def wait(self, name: str, pods: Collection[int], timeout: float) -> WaitOutcome:
         """Wait for a fact of each of some pods; of none: until the leader is known, for whose start all are written."""
         settings, now = self._settings, time.monotonic()
         wait = FactWait(
