@@ -10,7 +10,7 @@ from agent import wire
 from agent.client import RunEnd, RunInfo
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.output import AGENT, STDERR, STDOUT, Sink, write_all
 
 VERSION = 1

@@ -15,7 +15,7 @@ from agent.commands.following import RunFollower
 from agent.commands.options import working_directory
 from agent.commands.pod import agent_environment, of_caller, read_state
 from agent.commands.printing import terminal_columns
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.inventory import fabric_variables
 from agent.decide.leaving_out import without_them
 from agent.decide.plan import Plan

@@ -12,8 +12,9 @@ from agent.commands import Parser
 from agent.commands.following import RunFollower, reader_gone, tell_end
 from agent.commands.options import add_run, read_spec, take_command
 from agent.commands.pod import of_caller
-from agent.decide.folding import failures, folded
+from agent.decide.ending import failures
 from agent.decide.subset import pods_text, ranges
+from agent.decide.tail import folded
 from agent.errors import READER_GONE, DirectoryUnusable
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all

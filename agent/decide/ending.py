@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from agent import wire
 from agent.cutting import first_of, json_size, visible
-from agent.decide.subset import pods_text
+from agent.decide.subset import grouped, pods_text
 from agent.decide.words import count_text, lines
 from agent.errors import AgentError, Exit
 
@@ -88,6 +88,14 @@ def signal_name(number: int) -> str:
         return Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def failures(codes: Mapping[int, int], lost: Mapping[int, str]) -> list[str]:
+    """A line for each exit code that is not 0, and for each reason of a loss, with the pods that it is of."""
+    failed = grouped({pod: code for pod, code in codes.items() if code and pod not in lost})
+    signals = {code: f" ({signal_name(code - 128)})" for code in failed if 128 < code < 128 + 65}
+    ended = [f"{pods_text(pods)}: exit code {code}{signals.get(code, '')}" for code, pods in failed.items()]
+    return ended + [f"{pods_text(pods)}: lost: {why}" for why, pods in grouped(lost).items()]
 
 
 def termination_message(

@@ -1,9 +1,9 @@
-"""Facts: what one pod knows of itself and tells the coordinator."""
+"""What one pod knows of itself and tells the coordinator: its facts, and what was found out about its health."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from agent import wire
 
@@ -38,3 +38,28 @@ class Facts(NamedTuple):
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
         """Inverse of `to_json`; raises ValueError for anything else."""
         return wire.from_json(cls, data)
+
+
+State = Literal["ok", "bad", "unknown"]
+Severity = Literal["fatal", "degraded", "information"]
+
+
+class Finding(NamedTuple):
+    """What one check saw on one pod, or on one device of it."""
+
+    check: str
+    state: State
+    """unknown: it could not look"""
+    severity: Severity
+    """how much it matters when the state is bad"""
+    pod: int
+    node: str = ""
+    device: str = ""
+    value: str = ""
+    """what was seen; of an unknown state: why nothing was"""
+    limit: str = ""
+    """what is right"""
+    source: str = ""
+    """where the limit is from"""
+    action: str = ""
+    """what to do when the state is bad"""

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.cutting import first_of
 from agent.decide.ending import JobEnd
-from agent.decide.facts import Facts
-from agent.decide.finding import Finding
+from agent.decide.facts import Facts, Finding
 from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.runspec import RunSpec

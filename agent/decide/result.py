@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.differences import Difference
 from agent.decide.ending import JobEnd, is_told
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.errors import Exit
 from agent.launch import Started
 

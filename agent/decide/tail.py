@@ -1,11 +1,13 @@
-"""What processes printed: the end of it, in whole lines, of one or of every rank; and which rank a line is of."""
+"""What processes printed: the end of it, in whole lines, of one or of every rank; equal output of many pods; and which
+rank a line is of."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from agent.cutting import cut_at_word
+from agent.decide.subset import grouped, pods_text, ranges
 
 _NOT_OF_PROGRAMS = re.compile(
     # mpirun: how often it left one of its notices out
@@ -111,6 +113,15 @@ def _block(name: str, text: str, lines: int, most: int) -> str:
             break
         kept.insert(0, indented)
     return f"{name}:\n{''.join(kept)}"
+
+
+def folded(outputs: Mapping[int, bytes]) -> Iterator[bytes]:
+    """Output by pod as text for people, equal output once, that of the smallest index first: `pods: line` where no pod
+    has more than one line, else each text under a header. Pods that printed nothing are left out."""
+    groups = [(pods, text.removesuffix(b"\n") + b"\n") for text, pods in grouped(outputs).items() if text]
+    if all(b"\n" not in text[:-1] for _, text in groups):
+        return (b"%s: %s" % (ranges(pods).encode(), text) for pods, text in groups)
+    return (b"== %s ==\n%s" % (pods_text(pods).encode(), text) for pods, text in groups)
 
 
 MARK = re.compile(rb"\[(?:\S*?\b1,|rank ?)(\d+)\](?:<std(?:out|err)>)?:|\[default(\d+)\]:")

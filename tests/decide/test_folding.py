@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.folding import failures, folded
+from agent.decide.ending import failures
 from agent.decide.subset import index_range
+from agent.decide.tail import folded
 
 OUTPUTS = st.dictionaries(st.integers(0, 20), st.sampled_from([b"", b"a", b"a\n", b"b\nc\n", b"\n"]))
 

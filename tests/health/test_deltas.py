@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.health.doctor import deltas
 from agent.health.doctor.counted import reduced
 from agent.health.doctor.deltas import COUNTERS, LOOKED, STATES, compare, sentence

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.commands.doctor import exit_code
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.health.doctor import checks, deltas, fleet, nccl_diag, nvidia_smi, xids
 from agent.health.doctor.checks import examine
 from agent.health.doctor.telling import report

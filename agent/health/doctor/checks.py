@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from agent.decide.finding import Finding, Severity
+from agent.decide.facts import Finding, Severity
 from agent.decide.leaving_out import report_node
 from agent.decide.words import size_text
 from agent.health.doctor import nccl_diag, xids

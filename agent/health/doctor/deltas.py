@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.decide.finding import Finding, Severity, State
+from agent.decide.facts import Finding, Severity, State
 from agent.decide.subset import pods_text
 from agent.decide.words import count_text
 from agent.health.doctor import xids

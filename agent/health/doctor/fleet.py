@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from agent.decide.finding import Finding, Severity, State
+from agent.decide.facts import Finding, Severity, State
 from agent.decide.inventory import NODES_OWN, PROFILER
 from agent.decide.subset import grouped
 from agent.health.doctor.checks import Readings, has_gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.decide.ending import JobEnd
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.leaving_out import without_them
 from agent.decide.plan import PlannedPeer
 from agent.decide.subset import pods_text

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.decide.finding import Severity
+from agent.decide.facts import Severity
 
 SEVERITIES: dict[str, Severity] = {
     "p2p": "fatal", "NVLink": "fatal", "ECC": "degraded", "GPU inventory": "degraded", "net bw": "degraded",

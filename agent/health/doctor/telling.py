@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.subset import pods_text
 from agent.decide.words import count_text, listed
 

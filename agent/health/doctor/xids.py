@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agent.decide.finding import Severity
+from agent.decide.facts import Severity
 
 MINUTES = 15
 """How long one counts."""

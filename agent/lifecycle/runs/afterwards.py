@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent.decide.course import Course
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.part_end import PartEnd
 from agent.decide.words import lines
 from agent.health.why.records import Collected

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.decide.ending import JobEnd, from_bug
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.messages import AskHealth, Health, SaidOfPart
 from agent.health.doctor.gate import examine_all, refusal
 from agent.health.doctor.telling import verdict

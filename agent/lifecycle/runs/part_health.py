@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.messages import SaidOfPart, TellHealth
 from agent.health.doctor.deltas import compare, unseen
 from agent.lifecycle.pod.pod import Pod

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from agent.decide.course import Course, Phase
 from agent.decide.ending import JobEnd, from_bug, is_told
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.merged_series import series_notes
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NamedTuple, TypeVar
 
-from agent.decide.finding import Finding
+from agent.decide.facts import Finding
 from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
 from agent.decide.subset import pods_text

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from agent import wire
 from agent.decide.ending import JobEnd
-from agent.decide.finding import Finding, State
+from agent.decide.facts import Finding, State
 from agent.decide.leaving_out import nodes_of, report_node, without_them
 from agent.decide.location import location_text
 from agent.decide.plan import PlannedPeer
