@@ -90,7 +90,7 @@ def _of_profile(wanted: str) -> Shown:
     made = of_pod(os.environ, by_user).with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
     values = {name: made.env[name] for name in profile.values}
     gone = [name for name in profile.unset if name not in made.env]
-    return Shown(profile.name, profile.why, values, gone, made.sources, [str(one) for one in made.overruled])
+    return Shown(profile.name, profile.why, values, gone, made.sources, list(made.overruled))
 
 
 def _of_these(names: Sequence[str], found: Shown) -> Shown:

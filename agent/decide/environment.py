@@ -36,19 +36,11 @@ class Layer(NamedTuple):
     unset: Collection[str] = ()
 
 
-class Overruled(NamedTuple):
-    """A value that does not hold. None: not set."""
-
-    name: str
-    value: str | None
-    source: str
-    by: str
-    by_value: str | None
-
-    def __str__(self) -> str:
-        wins = f"{self.name} is not set" if self.by_value is None else f"{self.name}={_short(self.by_value)}"
-        lost = f"unset {self.name}" if self.value is None else f"{self.name}={_short(self.value)}"
-        return f"{wins} ({self.by}) overrules {lost} ({self.source})"
+def _overruled(name: str, value: str | None, source: str, by: str, by_value: str | None) -> str:
+    """A value that does not hold, in words. None: not set."""
+    wins = f"{name} is not set" if by_value is None else f"{name}={_short(by_value)}"
+    lost = f"unset {name}" if value is None else f"{name}={_short(value)}"
+    return f"{wins} ({by}) overrules {lost} ({source})"
 
 
 def _short(value: str) -> str:
@@ -67,7 +59,8 @@ class Environment(NamedTuple):
     """Names whose value the user has set, which nobody overrules (A4_USER_ENV)."""
     sources: Mapping[str, str] = {}
     """The source of each variable that differs from the pod's own, unset ones included."""
-    overruled: Sequence[Overruled] = ()
+    overruled: Sequence[str] = ()
+    """The values that do not hold, a sentence each."""
 
     @property
     def changes(self) -> dict[str, str | None]:
@@ -80,11 +73,11 @@ class Environment(NamedTuple):
         for name, value in {**layer.values, **dict.fromkeys(layer.unset)}.items():
             old, new = env.get(name), self._value(name, value)
             if name not in SEARCH_PATHS and value not in (old, new):
-                overruled.append(Overruled(name, value, layer.source, USER, new))
+                overruled.append(_overruled(name, value, layer.source, USER, new))
             if old == new:
                 continue
             if name not in SEARCH_PATHS and old is not None:
-                overruled.append(Overruled(name, old, sources.get(name, POD), layer.source, new))
+                overruled.append(_overruled(name, old, sources.get(name, POD), layer.source, new))
             env.pop(name, None)
             if new is not None:
                 env[name] = new
@@ -164,7 +157,7 @@ def saved(prepared: Environment, profile: str, why: str) -> dict[str, Any]:
         "why": why,
         "changes": prepared.changes,
         "sources": dict(prepared.sources),
-        "overruled": [str(one) for one in prepared.overruled],
+        "overruled": list(prepared.overruled),
     }
 
 

@@ -1,4 +1,4 @@
-"""Fabric profiles: what env/*.env says, which of them fits a pod, and the vendors' scripts that go with it."""
+"""Fabric profiles: what env/*.env says, which of them fits a pod, and vendors' scripts and files that go with it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ AUTO = "auto"
 PROFILES = tuple(reversed(FABRICS))
 CHOICES = (AUTO, *PROFILES, NONE)
 MARKS = tuple(fabric.mark for fabric in FABRICS.values())
+LEFT_IN = "/dev/shm"
+LEFT_BEHIND = ("scripts", "diagnostic", "third_party")
+"""What the container that installs gIB copies to LEFT_IN, for this one to place at /."""
+Copying = tuple[list[str], str]
+"""Files and directories to copy into a directory, all of them or none."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -86,3 +91,20 @@ def vendor_scripts(profile: Profile, init_script: str, there: Collection[str]) -
             raise MissingProgram(f"NCCL_INIT_SCRIPT={init_script} is not there", hint)
         run.append(init_script)
     return run, notes
+
+
+def placing(left: Mapping[str, Sequence[str]], present: Collection[str]) -> tuple[list[Copying], list[str]]:
+    """What to copy, and in words what need not be. `left`: the directories of LEFT_BEHIND that are in LEFT_IN, with
+    the names in them; `present`: which of those paths, below /, the image has itself."""
+    if not left:
+        return [], [f"no files to place: no gIB installer left any in {LEFT_IN}"]
+    places, words = [], []
+    for name, inner in left.items():
+        missing = [f"{LEFT_IN}/{name}/{one}" for one in sorted(inner) if f"/{name}/{one}" not in present]
+        if f"/{name}" not in present:
+            places.append(([f"{LEFT_IN}/{name}"], "/"))
+        elif missing:  # the image has some of it: what else there is goes beside that
+            places.append((missing, f"/{name}/"))
+        else:
+            words.append(f"/{name} is there already")
+    return places, words

@@ -49,7 +49,7 @@ def test_the_order_of_precedence() -> None:
         "A": "pod", "B": "profile", "C": "script", "D": "user", "F": "profile", "G": "script",
     }  # fmt: skip
     assert made.sources == {"B": "profile", "C": "script", "E": "profile", "F": "profile", "G": "script"}
-    assert sorted(map(str, made.overruled)) == [
+    assert sorted(made.overruled) == [
         "B=profile (profile) overrules B=pod (the pod)",
         "C=profile (profile) overrules C=pod (the pod)",
         "C=script (script) overrules C=profile (profile)",
@@ -62,7 +62,7 @@ def test_the_order_of_precedence() -> None:
 def test_what_the_user_set_is_not_unset() -> None:
     made = layered({"A": "0"}, [Layer("profile", {}, ["A"])], frozenset({"A", "B"}))
     assert made.env == {"A": "0"} and made.changes == {}
-    assert [str(one) for one in made.overruled] == ["A=0 (A4_USER_ENV) overrules unset A (profile)"]
+    assert list(made.overruled) == ["A=0 (A4_USER_ENV) overrules unset A (profile)"]
 
 
 def test_a_name_that_the_user_has_listed_but_not_set_has_the_profile_s_value() -> None:
@@ -71,7 +71,7 @@ def test_a_name_that_the_user_has_listed_but_not_set_has_the_profile_s_value() -
 
 def test_an_overruled_value_is_one_line() -> None:
     (one,) = layered({"A": "x" * 300}, [Layer("profile", {"A": "two\nlines"})]).overruled
-    assert str(one) == f"A='two\\nlines' (profile) overrules A={'x' * 200}… (the pod)"
+    assert one == f"A='two\\nlines' (profile) overrules A={'x' * 200}… (the pod)"
 
 
 def test_search_paths_are_prepended() -> None:

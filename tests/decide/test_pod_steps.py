@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, PlaceFiles, placing
+from agent.fabrics.profiles import LEFT_BEHIND, LEFT_IN, Copying, placing
 
 NAMES = st.sets(st.sampled_from("abcd"))
 
@@ -17,27 +17,27 @@ NAMES = st.sets(st.sampled_from("abcd"))
     ("left", "present", "places", "words"),
     [
         ({}, [], [], ["no files to place: no gIB installer left any in /dev/shm"]),
-        ({"scripts": ["run"]}, [], [PlaceFiles(["/dev/shm/scripts"], "/")], []),
-        ({"scripts": []}, [], [PlaceFiles(["/dev/shm/scripts"], "/")], []),
+        ({"scripts": ["run"]}, [], [(["/dev/shm/scripts"], "/")], []),
+        ({"scripts": []}, [], [(["/dev/shm/scripts"], "/")], []),
         (
             {"scripts": ["b", "a"]},
             ["/scripts"],
-            [PlaceFiles(["/dev/shm/scripts/a", "/dev/shm/scripts/b"], "/scripts/")],
+            [(["/dev/shm/scripts/a", "/dev/shm/scripts/b"], "/scripts/")],
             [],
         ),
-        ({"scripts": ["b", "a"]}, ["/scripts", "/scripts/a"], [PlaceFiles(["/dev/shm/scripts/b"], "/scripts/")], []),
+        ({"scripts": ["b", "a"]}, ["/scripts", "/scripts/a"], [(["/dev/shm/scripts/b"], "/scripts/")], []),
         ({"scripts": ["a"]}, ["/scripts", "/scripts/a"], [], ["/scripts is there already"]),
         ({"scripts": []}, ["/scripts"], [], ["/scripts is there already"]),
         (
             {"scripts": ["a"], "third_party": ["nccl-tests"]},
             ["/scripts", "/scripts/a"],
-            [PlaceFiles(["/dev/shm/third_party"], "/")],
+            [(["/dev/shm/third_party"], "/")],
             ["/scripts is there already"],
         ),
     ],
 )
 def test_what_the_installer_left(
-    left: Mapping[str, Sequence[str]], present: Collection[str], places: list[PlaceFiles], words: list[str]
+    left: Mapping[str, Sequence[str]], present: Collection[str], places: list[Copying], words: list[str]
 ) -> None:
     assert placing(left, present) == (places, words)
 

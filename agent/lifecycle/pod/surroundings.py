@@ -9,12 +9,11 @@ from functools import partial
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
-from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, placing
 from agent.decide.secret_variables import hidden
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
-from agent.fabrics.profiles import MARKS, NONE, vendor_scripts
+from agent.fabrics.profiles import LEFT_BEHIND, LEFT_IN, MARKS, NONE, placing, vendor_scripts
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.first_environment import LIBRARY_PATH, first_environment
 from agent.lifecycle.pod.pod import Pod
@@ -179,7 +178,7 @@ class PodSurroundings:
         say = log.info if says_much and pod.settings.is_coordinator else log.debug  # pods that differ are told later
         say(f"profile {profile.name}: {profile.why}; {'; '.join(self._words)}".rstrip("; "))
         for one in self._prepared.overruled:
-            log.info(str(one))
+            log.info(one)
         self._keep()
         pod.state.event("environment-ready")
         self.ready.happen()
