@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from agent.decide.facts import SOURCES, Facts
@@ -23,12 +23,6 @@ class Ordering(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def by_index(indices: Iterable[int]) -> Ordering:
-    """Plain index order, places left out."""
-    ordered = tuple(sorted(indices))
-    return Ordering(ordered, dict.fromkeys(ordered, ()), "")
-
-
 def by_topology(peers: Mapping[int, Places]) -> Ordering:
     """Group pods by place: cluster, then block, then sub-block, then host.
 
@@ -36,55 +30,38 @@ def by_topology(peers: Mapping[int, Places]) -> Ordering:
     always first. Pods without a place come last (index 0 never). The source used is the finest one
     that all located pods share; where they share none, index order is kept with a warning.
     """
-    located = {index for index, places in peers.items() if any(places.values())}
-    if not located:
-        unknown = "no pod knows its place: ranks follow the pod index"
-        return by_index(peers)._replace(warnings=(unknown,) if len(peers) > 1 else ())
-    source = shared_source([peers[index] for index in sorted(located)])
+    located = {index: peers[index] for index in sorted(peers) if any(peers[index].values())}
+    source = shared_source(located.values()) if located else ""
     if not source:
-        return by_index(peers)._replace(warnings=(_no_shared_source(peers, located),))
-    places = {index: (peers[index][source] if index in located else ()) for index in peers}
-    ordered = sorted(peers, key=_sort_keys(places).__getitem__)
-    lost = sorted(set(peers) - located)
+        known = {one: sum(bool(places.get(one)) for places in located.values()) for one in SOURCES}
+        have = ", ".join(f"{one} on {count} of {len(located)}" for one, count in known.items() if count)
+        why = f"pods know their places from different sources ({have})" if have else "no pod knows its place"
+        warnings = (f"{why}: ranks follow the pod index",) if len(peers) > 1 else ()
+        return Ordering(tuple(sorted(peers)), dict.fromkeys(sorted(peers), ()), "", warnings)
+    places = {index: located[index][source] if index in located else () for index in sorted(peers)}
+    groups = _groups({index: places[index] for index in located})
+    lost = [index for index in places if index not in located]
+    ordered = sorted(places, key=lambda index: (index > 0 and index not in located, groups.get(index, [])))
     shown = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
     warning = f"{count_text(len(lost), 'pod')} ({shown}) without a known place: last in rank order"
     return Ordering(tuple(ordered), places, source, (warning,) if lost else ())
 
 
-def shared_source(peers: Sequence[Places]) -> str:
+def shared_source(peers: Collection[Places]) -> str:
     """The finest source that all of `peers` have, or an empty string."""
     return next((source for source in SOURCES if all(places.get(source) for places in peers)), "")
 
 
-def _sort_keys(places: Mapping[int, Place]) -> dict[int, tuple[int, ...]]:
-    """For each index: last or not, the smallest index of its group at every level, and the index."""
-    depth = max(len(place) for place in places.values())
+def _groups(places: Mapping[int, Place]) -> dict[int, list[int]]:
+    """For each index, in their order, the smallest index of its group at every level."""
+    depth = max(map(len, places.values()))
+    # A shorter place is padded, so that it differs from every longer one.
+    padded = {index: place + ("",) * (depth - len(place)) for index, place in places.items()}
     smallest: dict[Place, int] = {}
-    for index in sorted(places):
-        for level in range(1, depth + 1):
-            smallest.setdefault(_prefix(places[index], level), index)
-    keys = {}
-    for index, place in places.items():
-        if place:
-            groups = tuple(smallest[_prefix(place, level)] for level in range(1, depth + 1))
-            keys[index] = (0, *groups, index)
-        else:
-            keys[index] = (0, 0) if index == 0 else (1, index)
-    return keys
-
-
-def _prefix(place: Place, level: int) -> Place:
-    """The first `level` parts; a shorter place is padded, so it differs from every longer one."""
-    return place[:level] + ("",) * (level - len(place))
-
-
-def _no_shared_source(peers: Mapping[int, Places], located: set[int]) -> str:
-    have = ", ".join(
-        f"{source} on {sum(bool(peers[index].get(source)) for index in located)} of {len(located)}"
-        for source in SOURCES
-        if any(peers[index].get(source) for index in located)
-    )
-    return f"pods know their places from different sources ({have}): ranks follow the pod index"
+    for index, place in padded.items():
+        for level in range(depth):
+            smallest.setdefault(place[: level + 1], index)
+    return {index: [smallest[place[: level + 1]] for level in range(depth)] for index, place in padded.items()}
 
 
 def make_plan(
@@ -97,7 +74,7 @@ def make_plan(
     known = {fact.index: fact for fact in facts}
     ordering = by_topology({index: dict(fact.places) for index, fact in known.items()})
     if not topology:
-        ordering = by_index(known)._replace(places=ordering.places, source=ordering.source)
+        ordering = Ordering(tuple(sorted(known)), ordering.places, ordering.source)
     peers = tuple(
         PlannedPeer(
             index=index,

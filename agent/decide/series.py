@@ -6,7 +6,6 @@ file is, what is kept of it is bounded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -97,12 +96,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON's writers say null where others say NaN."""
-    try:
-        number = math.nan if value is None else float(value)
-    except OverflowError:
-        return None
-    return number if abs(number) <= MOST_VALUE else None
+    """JSON's writers say null where others say NaN, which is not less than anything."""
+    return None if value is None or not abs(value) <= MOST_VALUE else float(value)
 
 
 class SeriesReader:

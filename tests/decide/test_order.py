@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.decide.facts import SOURCES
 from agent.decide.location import Place
-from agent.decide.order import Places, by_index, by_topology, shared_source
+from agent.decide.order import Places, by_topology, shared_source
 from tests.laws import examples
 
 OVERRIDE, TOPOLOGY, PHYSICAL = SOURCES
@@ -152,10 +152,3 @@ def test_many_pods_without_a_place_are_not_all_named() -> None:
     where: dict[int, Place] = {0: ("a",)} | dict.fromkeys(range(1, 21), ())
     (warning,) = by_topology(peers_at(where)).warnings
     assert warning == "20 pods (1, 2, 3, 4, 5, 6, 7, 8, …) without a known place: last in rank order"
-
-
-@given(st.sets(st.integers(0, 100)))
-def test_index_order(some: set[int]) -> None:
-    order = by_index(some)
-    assert order.indices == tuple(sorted(some))
-    assert (order.source, order.warnings) == ("", ())
