@@ -50,17 +50,16 @@ class RankEnvironment(NamedTuple):
     """Every variable that a rank shall have."""
     names: list[str]
     """The names for `-x`, sorted. OMPI_* is not among them: Open MPI forwards that by itself."""
-    refused: dict[str, str]
-    """Variables that `-x` cannot carry, with the reason: worth a warning."""
+    refused: list[str]
+    """Variables that `-x` cannot carry by their names: worth a warning."""
 
 
 def rank_environment(env: Mapping[str, str]) -> RankEnvironment:
     """Split the launch environment into what ranks get and what they do not. Applying it twice is harmless."""
     wanted = {name: value for name, value in env.items() if not is_denied(name)}
-    refused = {name: reason for name, value in wanted.items() if (reason := refusal(name, value))}
-    kept = {name: value for name, value in wanted.items() if name not in refused}
+    kept = {name: value for name, value in wanted.items() if NAME.fullmatch(name)}
     names = sorted(name for name in kept if not name.startswith(_KEPT_MCA))
-    return RankEnvironment(kept, names, refused)
+    return RankEnvironment(kept, names, sorted(wanted.keys() - kept.keys()))
 
 
 def is_denied(name: str) -> bool:
@@ -68,12 +67,3 @@ def is_denied(name: str) -> bool:
     if name.startswith(_KEPT_MCA):
         return name.removeprefix(_KEPT_MCA).split("_")[0] in LAUNCHER_FRAMEWORKS
     return is_named(name, DENIED)
-
-
-def refusal(name: str, value: str) -> str:
-    """Why `-x` cannot carry this variable; empty when it can."""
-    if not NAME.fullmatch(name):
-        return "mpirun's -x takes names of letters, digits and _ only"
-    if "\0" in value:
-        return "no process can have a value with a NUL in it"
-    return ""

@@ -125,19 +125,14 @@ def mpirun_launch(
         *(word for name in kept.names for word in ("-x", name)),
         *program,
     ]
+    taken = "mpirun's -x takes names of letters, digits and _ only"
+    notes = [f"MPI ranks do not get {', '.join(map(repr, kept.refused))}: {taken}"] if kept.refused else []
     # Open MPI 5 does not start without a home directory.
-    return Launch(argv, {"HOME": "/root", **kept.env}, cwd, notes=_notes(kept.refused))
+    return Launch(argv, {"HOME": "/root", **kept.env}, cwd, notes=notes)
 
 
 _TAGGED = (("--tag-output",), ("--output", "tag"))
 """With Open MPI 4, and with 5."""
-
-
-def _notes(refused: Mapping[str, str]) -> list[str]:
-    if not refused:
-        return []
-    reasons = "; ".join(dict.fromkeys(refused.values()))
-    return [f"MPI ranks do not get {', '.join(map(repr, sorted(refused)))}: {reasons}"]
 
 
 def one_text(command: Sequence[str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from agent.decide.environment import is_named
-from agent.decide.mpi_environment import is_denied, refusal
+from agent.decide.environment import NAME, is_named
+from agent.decide.mpi_environment import is_denied
 
 STAYS = (
     # The agent's own: it read its settings when it started.
@@ -39,14 +39,14 @@ def travelling(
         name: value
         for name, value in shell.items()
         if value not in (agent.get(name), container.get(name)) and name not in of_a_run
-        if not stays(name, value, of_runs)
+        if not stays(name, of_runs)
     }
 
 
-def stays(name: str, value: str, of_runs: Collection[str]) -> bool:
-    """Does this variable belong to one shell, one login or one pod?"""
+def stays(name: str, of_runs: Collection[str]) -> bool:
+    """Does this variable belong to one shell, one login or one pod? Or has it a name that mpirun cannot carry?"""
     of_a_pod = name not in of_runs and (is_named(name, STAYS) or is_denied(name))
-    return of_a_pod or bool(refusal(name, value))
+    return of_a_pod or not NAME.fullmatch(name)
 
 
 def unheard(
@@ -62,7 +62,5 @@ def unheard(
         + (agent.get(name) or "not set")
         + " when the agent started"
         for name in settings
-        if name in shell
-        and shell[name] not in (agent.get(name), container.get(name))
-        and stays(name, shell[name], of_runs)
+        if name in shell and shell[name] not in (agent.get(name), container.get(name)) and stays(name, of_runs)
     ]

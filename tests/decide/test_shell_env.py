@@ -75,7 +75,7 @@ OWN = [
 
 @pytest.mark.parametrize("name", [*OWN, "", "no name"])
 def test_what_belongs_to_a_shell_a_login_or_a_pod_stays(name: str) -> None:
-    assert stays(name, "", OF_RUNS)
+    assert stays(name, OF_RUNS)
     assert travelling({name: "x"}, {}, {}, OF_RUNS) == {}
 
 
@@ -97,7 +97,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_a_program_may_need_travels(name: str) -> None:
-    assert not stays(name, "", OF_RUNS)
+    assert not stays(name, OF_RUNS)
     assert travelling({name: "x"}, {name: "y"}, {}, OF_RUNS) == {name: "x"}
 
 
