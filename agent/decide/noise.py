@@ -123,9 +123,8 @@ class SaidOnce:
 
 def tells_enough(end: JobEnd) -> bool:
     """Whether the end of a run says what the lines say that are held: why it was ended, or what its program said."""
-    if end.origin == "agent":
-        return end.code != Exit.OK
-    return end.code != Exit.OK and re.search(r"\btraceback\b|last lines of its output:", end.why, re.I) is not None
+    said = end.origin == "agent" or re.search(r"\btraceback\b|last lines of its output:", end.why, re.I) is not None
+    return end.code != Exit.OK and said
 
 
 def without_peers(held: Iterable[HeldLines]) -> list[HeldLines]:

@@ -139,12 +139,6 @@ def describe(pipeline: Pipeline) -> str:
 def _lines(number: int, count: int, stage: Stage) -> Iterator[str]:
     left_out = f", left out: {stage.passed_over}" if stage.passed_over else ""
     yield f"# stage {number} of {count}: {stage.name}, {WHERE[stage.where]}{left_out}"
-    yield from _work(stage)
-    if stage.outputs:
-        yield f"# makes {', '.join(output.path for output in stage.outputs)}"
-
-
-def _work(stage: Stage) -> Iterator[str]:
     work = stage.work
     match work:
         case StageCommand():
@@ -166,3 +160,5 @@ def _work(stage: Stage) -> Iterator[str]:
         case Packages():
             yield f"  {work.python} has, or gets, {', '.join(work.requirements.values())}"
             yield f"    and has {', '.join(work.from_image.values())}"
+    if stage.outputs:
+        yield f"# makes {', '.join(output.path for output in stage.outputs)}"

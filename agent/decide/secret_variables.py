@@ -237,12 +237,8 @@ def without_secrets(text: str) -> str:
     A short password of a URL is hidden in its own place alone: marks for the same letters elsewhere would tell it.
     """
     long = [secret for secret in _text_secrets(text) if len(secret) >= LEAST_LENGTH]
-    return re.sub(_USERINFO, _hidden_userinfo, Masker(long).text(text))
-
-
-def _hidden_userinfo(match: re.Match[str]) -> str:
-    user, password = match.groups("")
-    return f"://{user}:{MARK}@" if password else match[0]
+    masked = Masker(long).text(text)
+    return re.sub(_USERINFO, lambda found: f"://{found[1]}:{MARK}@" if found[2] else found[0], masked)
 
 
 def is_secret_name(name: str) -> bool:

@@ -117,15 +117,10 @@ def published(stage: Stage, names: Sequence[str]) -> list[tuple[str, str]]:
     """
     if not stage.staging:
         return []
-    if not shares_target(stage):
+    if any(output.kind not in ("mmap", "json") for output in stage.outputs):
         return [(stage.staging, stage.target)]
     visible = sorted((name for name in names if not name.startswith(".")), key=lambda name: name.endswith(".idx"))
     return [(f"{stage.staging}/{name}", f"{stage.target}/{name}") for name in visible]
-
-
-def shares_target(stage: Stage) -> bool:
-    """Whether other files may be beside its outputs."""
-    return all(output.kind in ("mmap", "json") for output in stage.outputs)
 
 
 def aside_name(path: str, now: float) -> str:
