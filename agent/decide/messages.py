@@ -255,10 +255,6 @@ WORKER_SAYS: Mapping[str, type[Any]] = {
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 
 
-class BadMessage(ValueError):
-    """A line that is not a message of this version of the channel."""
-
-
 def message(said: Said) -> Message:
     """What is said, as JSON."""
     fields = {name: one for name, one in wire.to_json(said).items() if one is not None}
@@ -279,13 +275,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message in one line. Raises BadMessage."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadMessage(f"not JSON: {line[:80]!r}") from error
-    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise BadMessage(f"no message: {line[:80]!r}")
+    """The message in one line. Raises ValueError."""
+    message = wire.json_object(line)
+    if not isinstance(message.get("type"), str):
+        raise ValueError(repr(line[:80]))
     return message
 
 

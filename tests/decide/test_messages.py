@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.messages import BadMessage, Message, decode, encode
+from agent.decide.messages import Message, decode, encode
 from tests.laws import examples
 
 values = st.recursive(
@@ -46,7 +46,7 @@ def test_a_message_is_one_line_and_is_read_back(message: Message) -> None:
     ],
 )
 def test_anything_else_is_a_bad_message(line: bytes) -> None:
-    with pytest.raises(BadMessage) as caught:
+    with pytest.raises(ValueError) as caught:
         decode(line)
     assert len(str(caught.value)) < 400
 
@@ -55,5 +55,5 @@ def test_anything_else_is_a_bad_message(line: bytes) -> None:
 def test_any_bytes_are_a_message_or_a_bad_message(line: bytes) -> None:
     try:
         assert isinstance(decode(line)["type"], str)
-    except BadMessage:
+    except ValueError:
         pass

@@ -233,7 +233,7 @@ class Roster:
             return
         try:
             found = messages.decode(line)
-        except messages.BadMessage as error:
+        except ValueError as error:
             self._drop_channel(peer, f"it sent what is not a message ({error})")
             return
         if found["type"] == "hello":

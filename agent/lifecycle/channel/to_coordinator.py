@@ -115,7 +115,7 @@ class ToCoordinator:
     def _line(self, channel: Channel, line: bytes) -> None:
         try:
             found = messages.decode(line)
-        except messages.BadMessage as error:
+        except ValueError as error:
             self._pod.log.warning(f"the coordinator sent what is not a message: {error}")
             channel.close()
             return
