@@ -134,17 +134,14 @@ def with_followers(end: JobEnd, failed: Collection[int], ranks: int = 0) -> JobE
     failed, how many other `ranks` of each of these pods did."""
     first = pod_of(end.where)
     others = sorted(set(failed) - {first})
-    if first is None or is_told(end):
-        return end
+    followed, who, more = len(others), pods_text(others), ""
     if ranks and end.origin == "workload" and re.search(r"\brank \d", end.what):
         followed = len({first, *others}) * ranks - 1
         pods = {first, *others} if ranks > 1 else others
-        where = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}"
-        because = f"{where} ended because of it: a4-agent logs RUN --rank N"
-        return end._replace(why=lines(end.why, because)) if followed else end
-    if not others:
+        who, more = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}", ": a4-agent logs RUN --rank N"
+    if first is None or is_told(end) or not followed:
         return end
-    return end._replace(why=lines(end.why, f"{pods_text(others)} ended because of it"))
+    return end._replace(why=lines(end.why, f"{who} ended because of it{more}"))
 
 
 def with_losses(end: JobEnd, lost: Mapping[int, str], where: Callable[[int], str]) -> JobEnd:

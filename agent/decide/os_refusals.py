@@ -6,19 +6,8 @@ import errno
 
 from agent.errors import AgentError, MissingProgram, SystemFault
 
-NO_PROGRAM = frozenset(
-    {
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.EACCES,
-        errno.EPERM,
-        errno.ENOEXEC,
-        errno.ELIBBAD,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-    }
-)
+MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+NO_PROGRAM = {errno.ENOEXEC, errno.ELIBBAD, errno.ELOOP, errno.ENAMETOOLONG}
 """Why a program cannot be started: it, its interpreter or the working directory is missing or of the wrong kind."""
 _ROOM = "make room there, or mount a larger volume"
 HINTS = {
@@ -55,4 +44,5 @@ def not_started(name: str, error: OSError | ValueError, cwd: str, python: str) -
         what = f"{setting}{error.filename} cannot be started: {error.strerror}"
     else:
         what = f"{name} cannot be started: {error}"
-    return MissingProgram(what) if error.errno in NO_PROGRAM else SystemFault(what, hint_of(error))
+    missing = isinstance(error, MISSING) or error.errno in NO_PROGRAM
+    return MissingProgram(what) if missing else SystemFault(what, hint_of(error))
