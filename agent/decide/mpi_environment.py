@@ -7,7 +7,6 @@ have is forwarded by name (`-x NAME`). Values never stand on a command line.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from agent.decide.environment import NAME, is_named
 
@@ -40,30 +39,17 @@ LAUNCHER_FRAMEWORKS = (
     "rmaps", "rml", "routed", "rtc", "schizo", "sensor", "snapc", "sstore", "state", "dfs", "notifier",
 )  # fmt: skip
 
-_KEPT_MCA = "OMPI_MCA_"
+KEPT_MCA = "OMPI_MCA_"
+"""Open MPI forwards these by itself."""
 
 
-class RankEnvironment(NamedTuple):
-    """What ranks get. `env` also is mpirun's own environment, so that local and remote ranks agree."""
-
-    env: dict[str, str]
-    """Every variable that a rank shall have."""
-    names: list[str]
-    """The names for `-x`, sorted. OMPI_* is not among them: Open MPI forwards that by itself."""
-    refused: list[str]
-    """Variables that `-x` cannot carry by their names: worth a warning."""
-
-
-def rank_environment(env: Mapping[str, str]) -> RankEnvironment:
-    """Split the launch environment into what ranks get and what they do not. Applying it twice is harmless."""
-    wanted = {name: value for name, value in env.items() if not is_denied(name)}
-    kept = {name: value for name, value in wanted.items() if NAME.fullmatch(name)}
-    names = sorted(name for name in kept if not name.startswith(_KEPT_MCA))
-    return RankEnvironment(kept, names, sorted(wanted.keys() - kept.keys()))
+def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """What ranks get of the launch environment. mpirun's own is the same, so that local and remote ranks agree."""
+    return {name: value for name, value in env.items() if NAME.fullmatch(name) and not is_denied(name)}
 
 
 def is_denied(name: str) -> bool:
     """Whether ranks do not get this variable."""
-    if name.startswith(_KEPT_MCA):
-        return name.removeprefix(_KEPT_MCA).split("_")[0] in LAUNCHER_FRAMEWORKS
+    if name.startswith(KEPT_MCA):
+        return name.removeprefix(KEPT_MCA).split("_")[0] in LAUNCHER_FRAMEWORKS
     return is_named(name, DENIED)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.decide.mpi_environment import LAUNCHER_FRAMEWORKS, rank_environment
+from agent.decide.mpi_environment import KEPT_MCA, LAUNCHER_FRAMEWORKS, is_denied, rank_environment
 from agent.decide.runspec import MpirunOptions
 from agent.errors import UsageError
 from agent.launch import Launch
@@ -107,6 +107,8 @@ def mpirun_launch(
     if version.major < 4:
         raise ValueError(f"Open MPI {version} is too old: 4 and 5 are supported")
     kept, own = rank_environment(env), options or MpirunOptions()
+    forwarded = sorted(name for name in kept if not name.startswith(KEPT_MCA))
+    refused = sorted(name for name in env if name not in kept and not is_denied(name))
     where = ["--host", f"localhost:{ranks}"] if hostfile is None else ["--hostfile", hostfile]
     transport = {**_transport(version, hostfile is None, interface, oversubscribed), **dict(own.mca)}
     runtime = {} if hostfile is None else _runtime(version, hosts, interface, ssh_command, daemon_starter)
@@ -122,13 +124,13 @@ def mpirun_launch(
         *("--wdir", cwd),
         *_parameters("--mca" if version.major == 4 else "--prtemca", runtime),
         *_parameters("--mca", transport),
-        *(word for name in kept.names for word in ("-x", name)),
+        *(word for name in forwarded for word in ("-x", name)),
         *program,
     ]
     taken = "mpirun's -x takes names of letters, digits and _ only"
-    notes = [f"MPI ranks do not get {', '.join(map(repr, kept.refused))}: {taken}"] if kept.refused else []
+    notes = [f"MPI ranks do not get {', '.join(map(repr, refused))}: {taken}"] if refused else []
     # Open MPI 5 does not start without a home directory.
-    return Launch(argv, {"HOME": "/root", **kept.env}, cwd, notes=notes)
+    return Launch(argv, {"HOME": "/root", **kept}, cwd, notes=notes)
 
 
 _TAGGED = (("--tag-output",), ("--output", "tag"))

@@ -127,6 +127,12 @@ def test_no_value_of_the_environment_stands_on_the_command_line(version: MpiVers
 
 
 @BOTH
+def test_parameters_of_mpi_itself_are_not_named_as_open_mpi_forwards_them(version: MpiVersion) -> None:
+    made = launch(version, env={"OMPI_MCA_btl_tcp_links": "2", "A": "1"})
+    assert options(made, "-x") == ["A"] and made.env["OMPI_MCA_btl_tcp_links"] == "2"
+
+
+@BOTH
 def test_the_program_comes_last_and_unchanged(version: MpiVersion) -> None:
     assert list(launch(version).argv[-3:]) == ["/bin/program", "-x", "argument"]
 

@@ -46,7 +46,7 @@ def first_steps(context: RunContext, options: NcclOptions) -> list[Step]:
     look = ["sh", shipped("entrypoints", "nccl-test.sh"), "--find", *options.tests]
     # All steps have this environment as their base: what would change mpirun must not be in it.
     given = {**run_variables(context), **_given(context)}
-    programs = Launch(look, {**rank_environment(context.environ).env, **given}, "/", added=list(given))
+    programs = Launch(look, {**rank_environment(context.environ), **given}, "/", added=list(given))
     return [Step([PROGRAMS], programs), Step([CONNECTIVITY], connectivity, record=record)]
 
 
