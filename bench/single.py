@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.decide.facts import Facts
 from agent.decide.order import make_plan
-from agent.decide.plan import hostfile, hostnames_order, rank_order
+from agent.decide.plan import hostfile, rank_order
 from bench.figures import Figure, bare, beside_bare
 
 IMPORT = "import os, agent.lifecycle.worker; os._exit(0)"  # as the agent itself ends
@@ -51,6 +51,6 @@ def _ordered(facts: list[Facts]) -> float:
     began = time.process_time()
     plan = make_plan(facts, epoch="e", prefix="job-workload-", domain="job.default.svc.cluster.local", slots=8)
     names = [peer.name for peer in plan.peers]
-    files = (hostfile(names, plan.slots), hostfile(names, 1), rank_order(plan), hostnames_order(plan))
+    files = (hostfile(names, plan.slots), hostfile(names, 1), rank_order(plan), "".join(f"{name}\n" for name in names))
     assert all(files)
     return time.process_time() - began

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from statistics import median
 
@@ -40,19 +40,14 @@ def _series(name: str, written: list[Written]) -> Series:
         records=sum(line.records for line in lines),
         first_step=min(steps, default=0),
         last_step=max(steps, default=0),
-        first=_median(each[0] for each in values),
-        last=_median(each[-1] for each in values),
+        first=median(each[0] for each in values) if values else None,
+        last=median(each[-1] for each in values) if values else None,
         least=min(chain.from_iterable(values), default=None),
         greatest=max(chain.from_iterable(values), default=None),
         nans=sum(line.nans for line in lines),
         nan_at=min(nans_at, default=None),
         curves=_own_curves(written) if len(written) <= MOST_CURVES else _common_curves(lines),
     )
-
-
-def _median(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return median(found) if found else None
 
 
 def _own_curves(written: list[Written]) -> tuple[SeriesCurve, ...]:
@@ -64,11 +59,8 @@ def _own_curves(written: list[Written]) -> tuple[SeriesCurve, ...]:
 def _common_curves(lines: list[SeriesLine]) -> tuple[SeriesCurve, ...]:
     """Median, least and greatest of all ranks."""
     groups = _by_step(lines)
-    return (
-        _curve("median", [(step, median(values)) for step, values in groups]),
-        _curve("least", [(step, min(values)) for step, values in groups]),
-        _curve("greatest", [(step, max(values)) for step, values in groups]),
-    )
+    ways: Mapping[CurveOf, Callable[[list[float]], float]] = {"median": median, "least": min, "greatest": max}
+    return tuple(_curve(of, [(step, way(values)) for step, values in groups]) for of, way in ways.items())
 
 
 def _by_step(lines: list[SeriesLine]) -> list[tuple[int, list[float]]]:

@@ -119,8 +119,3 @@ def hostfile(names: Iterable[str], slots: int) -> str:
 def rank_order(plan: Plan) -> str:
     """`<location> <name>` per line in plan order, `-` for no place."""
     return "".join(f"{location_text(peer.place)} {peer.name}\n" for peer in plan.peers)
-
-
-def hostnames_order(plan: Plan) -> str:
-    """One name per line in plan order."""
-    return "".join(f"{peer.name}\n" for peer in plan.peers)

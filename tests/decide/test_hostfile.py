@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.plan import Plan, PlannedPeer, hostfile, hostnames_order, rank_order
+from agent.decide.plan import Plan, PlannedPeer, hostfile, rank_order
 from tests.hostfiles import parse_hostfile
 
 NAMES = st.lists(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,40}", fullmatch=True))
@@ -37,4 +37,3 @@ def test_another_line_is_named(line: str) -> None:
 
 def test_the_order_files() -> None:
     assert rank_order(PLAN) == "/c/b pod-0.x\n- pod-2.x\n"
-    assert hostnames_order(PLAN) == "pod-0.x\npod-2.x\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agent.decide.os_refusals import hint_of
-from agent.decide.plan import Plan, hostfile, hostnames_order, rank_order
+from agent.decide.plan import Plan, hostfile, rank_order
 from agent.errors import SystemFault
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_ORDER
@@ -35,6 +35,6 @@ def keep_plan(pod: Pod, plan: Plan) -> None:
     pod.write(HOSTFILE, hostfile(names, plan.slots))
     pod.write(HOSTFILE_ONE_PER_NODE, hostfile(names, 1))
     pod.write(RANK_ORDER, rank_order(plan))
-    pod.write(HOSTNAMES_ORDER, hostnames_order(plan))
+    pod.write(HOSTNAMES_ORDER, "".join(f"{name}\n" for name in names))
     pod.write(pod.dir.plan, json.dumps(plan.to_json(), indent=1) + "\n", 0o600)
     pod.state.event("plan-ready")
