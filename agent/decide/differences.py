@@ -98,15 +98,13 @@ class Differences(NamedTuple):
     found: Sequence[Difference] = ()
 
 
-def compare(
-    facts: Mapping[int, Facts], inventories: Mapping[int, Inventory], kind: str, checks: Sequence[Check] = CHECKS
-) -> Differences:
+def compare(facts: Mapping[int, Facts], inventories: Mapping[int, Inventory], kind: str) -> Differences:
     """Compare pods (by completion index) for a workload of this kind. What most of them have is normal; where no
     value has the most, that of the pod with the lowest index is."""
     odd: dict[int, list[str]] = {}
     found: list[Difference] = []
     unknown: dict[int, list[str]] = {}
-    for check in checks:
+    for check in CHECKS:
         if kind not in check.kinds:
             continue
         values = {index: check.read(facts[index], inventories.get(index, {})) for index in sorted(facts)}

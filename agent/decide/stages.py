@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agent import wire
 from agent.decide.pipeline import Files, Model, Stage, StageOutput
-from agent.decide.sync.facts import TOP, seal, unseal
+from agent.decide.sync.facts import TOP, unseal
 
 RECORDS = f"{TOP}/complete"
 """Directory of the records, in the one that all pods share."""
@@ -42,10 +42,6 @@ class StageVerdict(NamedTuple):
 def record_name(stage: Stage, base: str) -> str:
     """Name of its record and of its claim. `base`: the directory that all pods share."""
     return f"{stage.name}@{stage.target.removeprefix(base).strip('/')}"
-
-
-def write_record(record: StageRecord) -> str:
-    return seal(wire.to_json(record))
 
 
 def read_record(text: str) -> StageRecord | None:

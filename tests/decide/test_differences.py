@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.differences import CHECKS, Check, compare
+from agent.decide.differences import compare
 from agent.decide.facts import Facts
 
 MPI = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}
@@ -150,13 +150,6 @@ def test_where_nccl_lies_may_differ() -> None:
 def test_interfaces_that_a_node_makes_for_its_pods_do_not_count() -> None:
     addresses = {"eth0": "10.0.0.1", "gpu0rdma0": "10.1.0.1", "docker0": "172.17.0.1", "gke0123456789a": "10.4.0.1"}
     assert not compare(pods(3, {1: {"addresses": addresses}}), {}, "everywhere").odd
-
-
-def test_one_line_more_is_all_that_a_new_check_takes() -> None:
-    check = Check("kernel", lambda facts, inventory: inventory.get("kernel", ""))
-    inventories = {0: {"kernel": "6.6"}, 1: {"kernel": "6.12"}, 2: {"kernel": "6.6"}}
-    found = compare(pods(3, {}), inventories, "everywhere", [*CHECKS, check])
-    assert found.odd == {1: ["kernel"]}
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=20))

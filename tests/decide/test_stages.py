@@ -20,8 +20,8 @@ from agent.decide.stages import (
     record_name,
     repeats_at,
     staged,
-    write_record,
 )
+from agent.decide.sync.facts import seal
 from agent.wire import json_object
 
 MADE = Stage(
@@ -122,7 +122,7 @@ def test_what_an_earlier_attempt_had_begun_with(record: StageRecord | None, epoc
     st.integers(1, 50),
 )
 def test_a_record_comes_back_and_a_torn_one_is_none(record: StageRecord, cut: int) -> None:
-    text = write_record(record)
+    text = seal(record)
     assert read_record(text) == record
     assert read_record(text[:-cut]) is None
 

@@ -11,7 +11,8 @@ import pytest
 
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageCommand, StageOutput, Where
-from agent.decide.stages import StageRecord, StageVerdict, is_training, read_record, record_name, write_record
+from agent.decide.stages import StageRecord, StageVerdict, is_training, read_record, record_name
+from agent.decide.sync.facts import seal
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.sharing.background import Held
 from agent.lifecycle.stages.sequence import carry_out
@@ -136,7 +137,7 @@ class Fake(PodSite):
     def keep(self, stage: Stage, record: StageRecord, claimed: Held) -> None:
         claimed.until()
         self._effect("record")
-        self.storage.records[record_name(stage, "/mnt")] = write_record(record)
+        self.storage.records[record_name(stage, "/mnt")] = seal(record)
 
     def rename(self, old: str, new: str, claimed: Held) -> None:
         claimed.until()
@@ -232,9 +233,7 @@ def storage_of(start: str, *, records: bool) -> Storage:
     storage = Storage()
     storage.things.update(STARTS[start])
     if records:
-        kept = write_record(
-            StageRecord(OLD if "old" in start or "other" in start else INPUTS, 1e9, "run-0", "other.0.0")
-        )
+        kept = seal(StageRecord(OLD if "old" in start or "other" in start else INPUTS, 1e9, "run-0", "other.0.0"))
         storage.records = {record_name(stage, "/mnt"): kept for stage in STAGES}
     return storage
 

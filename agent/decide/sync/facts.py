@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from agent.wire import from_json, to_json
@@ -105,9 +105,9 @@ def pods_of(files: Iterable[str]) -> set[int]:
     return {int(found[3]) for found in map(_FACT.fullmatch, files) if found}
 
 
-def seal(data: Mapping[str, Any]) -> str:
-    """JSON on a line, and a line with its checksum."""
-    line = json.dumps(data, sort_keys=True)
+def seal(data: Any) -> str:
+    """A record or a mapping as JSON on a line, and a line with its checksum."""
+    line = json.dumps(to_json(data), sort_keys=True)
     return f"{line}\n{hashlib.sha256(line.encode()).hexdigest()}\n"
 
 
@@ -123,7 +123,7 @@ def unseal(text: str) -> Any:
 
 def write_fact(fact: Fact, place: FactPlace) -> str:
     """The content of its file."""
-    return seal({**to_json(fact._replace(message=fact.message[:MOST_MESSAGE])), **place._asdict()})
+    return seal({**fact._replace(message=fact.message[:MOST_MESSAGE])._asdict(), **place._asdict()})
 
 
 def read_fact(file: str, text: str, place: FactPlace) -> Fact:

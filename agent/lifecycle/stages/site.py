@@ -22,7 +22,7 @@ from agent.decide.completeness import (
 )
 from agent.decide.pipeline import Files, Model, Pipeline, Stage, StageCommand, StageOutput
 from agent.decide.progress import too_little_room
-from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags
+from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags, seal
 from agent.decide.words import listed
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.background import Background, Held
@@ -161,7 +161,7 @@ class PodSite:
 
     def keep(self, stage: Stage, record: stages.StageRecord, claimed: Held) -> None:
         """Store its record."""
-        self.background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
+        self.background.put(stages.RECORDS, self._file(stage), seal(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Held) -> None:
         self._show(new, claimed, lambda: stored.rename(old, new))
