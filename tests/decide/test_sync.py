@@ -33,7 +33,8 @@ from agent.decide.sync.facts import (
     unseal,
     write_fact,
 )
-from agent.decide.sync.mounts import BUCKETS, DirectoryMount, refusal
+from agent.decide.sync.mounts import BUCKETS, DirectoryMount, check_mount
+from agent.errors import DirectoryUnusable
 
 NONCE = "0123456789abcdef" * 2
 PLACE = FactPlace("jobs/e", NONCE)
@@ -238,13 +239,18 @@ def test_looks_are_spread(chance: float, pods: int) -> None:
     ],
 )
 def test_which_mounts_are_refused(mount: DirectoryMount, why: str) -> None:
-    told, remedy = refusal("/mnt/dir", mount)
-    assert told.startswith(why) and bool(told) == bool(why) == bool(remedy)
+    if not why:
+        check_mount("/mnt/dir", mount)
+        return
+    with pytest.raises(DirectoryUnusable) as refused:
+        check_mount("/mnt/dir", mount)
+    assert refused.value.what.startswith(why) and refused.value.hint
 
 
 @pytest.mark.parametrize("program", sorted(BUCKETS))
 def test_every_kind_of_bucket(program: str) -> None:
-    assert "is a bucket" in refusal("/b", DirectoryMount("/b", f"fuse.{program}", "x"))[0]
+    with pytest.raises(DirectoryUnusable, match="is a bucket"):
+        check_mount("/b", DirectoryMount("/b", f"fuse.{program}", "x"))
 
 
 # Claims

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agent.errors import DirectoryUnusable
+
 BUCKETS = {
     "gcsfuse",
     "s3fs",
@@ -33,21 +35,19 @@ class DirectoryMount(NamedTuple):
     """It has hard links."""
 
 
-def refusal(directory: str, mount: DirectoryMount) -> tuple[str, str]:
-    """Why no facts may be kept there, and what to do; two empty texts when they may."""
+def check_mount(directory: str, mount: DirectoryMount) -> None:
+    """Raises DirectoryUnusable where no facts may be kept."""
     kind = mount.kind.removeprefix("fuse.")
     if mount.point == "/":
-        return (
+        raise DirectoryUnusable(
             f"nothing is mounted at {directory}: what is written there stays in this container",
             "mount the file system that all pods share (NFS, Lustre), and set A4_SHARED_DIR to a directory on it",
         )
+    what = ""
     if kind in BUCKETS or mount.source in BUCKETS:
-        return _bucket(f"{directory} is a bucket ({kind if kind in BUCKETS else mount.source} at {mount.point})")
-    if not mount.links:
-        return _bucket(f"{directory} ({mount.kind} at {mount.point}) has no hard links, as mounts of buckets have none")
-    return "", ""
-
-
-def _bucket(what: str) -> tuple[str, str]:
-    why = "files there appear late, and two pods can both be the first to make one"
-    return f"{what}: {why}", "set A4_SHARED_DIR to a directory on NFS or Lustre"
+        what = f"{directory} is a bucket ({kind if kind in BUCKETS else mount.source} at {mount.point})"
+    elif not mount.links:
+        what = f"{directory} ({mount.kind} at {mount.point}) has no hard links, as mounts of buckets have none"
+    if what:
+        why = "files there appear late, and two pods can both be the first to make one"
+        raise DirectoryUnusable(f"{what}: {why}", "set A4_SHARED_DIR to a directory on NFS or Lustre")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.decide.sync.mounts import DirectoryMount, refusal
+from agent.decide.sync.mounts import DirectoryMount, check_mount
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
@@ -32,14 +32,9 @@ class SharedDirectory:
         What is mounted is judged first, and only then something is written: a bucket is refused untouched.
         """
         mount = DirectoryMount(**self._ask("survey"))
-        self._refuse(mount)
-        self._refuse(mount._replace(links=self._ask("try")))
+        check_mount(self.directory, mount)
+        check_mount(self.directory, mount._replace(links=self._ask("try")))
         self._files.answer_seconds = SERVER_SECONDS
-
-    def _refuse(self, mount: DirectoryMount) -> None:
-        why, remedy = refusal(self.directory, mount)
-        if why:
-            raise DirectoryUnusable(why, remedy)
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         what = f"{self._called} cannot be used: {why}"
