@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from agent.decide.ending import signal_name
@@ -133,8 +133,7 @@ def _told(end: RankEnd, *, with_code: bool = True) -> str:
     return f"ended with exit code {code}" if with_code else "failed"
 
 
-def _ranks(ranks: Iterable[int], place: Callable[[int], int]) -> str:
+def _ranks(ranks: Collection[int], place: Callable[[int], int]) -> str:
     """Ranks as people write them, with their pods: 'ranks 8-15 (pod 1)'."""
-    ranks = list(ranks)
     pods = {place(rank) for rank in ranks}
     return f"{plural('rank', ranks)} {ranges(ranks)} ({pods_text(pods)})"
