@@ -19,7 +19,7 @@ from agent.workloads import find_workload
 from agent.workloads.base import Outcome
 from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.matching import Pair, confirming_rounds, first_rounds, least_pairs, stratum
-from agent.workloads.find_slow.record import read_pairs
+from agent.workloads.find_slow.stages import read_stages
 from agent.workloads.find_slow.telling import ToldVerdict, tell
 from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 from scripts.find_slow_simulation import Noise, Simulated, least_share, measured, trial
@@ -215,14 +215,14 @@ def test_what_is_slow_on_a_rail() -> None:
     peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(16)]
     measured = on_rails(PLACES, {3: {5: 0.5}})
     for gpus, part in (({}, "GPU or NIC 3"), ({(5, 3): True}, "GPU 3"), ({(5, 3): False}, "NIC 3")):
-        said = tell(peers, measured, judge(PLACES, measured), "nccl", gpus)
-        assert said.end.what == f"{part} of pod 5 of 16 is slow" and f" {part} slow" in said.table
+        said = tell(peers, measured, judge(PLACES, measured), "nccl", gpus, {})
+        assert said.what == f"{part} of pod 5 of 16 is slow" and f" {part} slow" in said.table
         (bad,) = [one for one in said.found if one.state == "bad"]
         assert (bad.check, bad.pod, bad.device) == ("NCCL to other pods", 5, part)
-        assert [one["device"] for one in json.loads(said.files["findings.json"]) if one["state"] == "bad"] == [part]
     gpus = {(5, rail): False for rail in range(4)}
     everywhere = on_rails(PLACES, {rail: {5: 0.5} for rail in range(4)})
-    assert tell(peers, everywhere, judge(PLACES, everywhere), "nccl", gpus).end.what == "network of pod 5 of 16 is slow"
+    said = tell(peers, everywhere, judge(PLACES, everywhere), "nccl", gpus, {})
+    assert said.what == "network of pod 5 of 16 is slow"
 
 
 def alone(share: float) -> PairVerdict:
@@ -279,12 +279,12 @@ def test_who_hangs_is_left_out_after_two_rounds() -> None:
 def told(nodes: int, sick: dict[int, float]) -> ToldVerdict:
     peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(nodes)]
     found = play([()] * nodes, sick)
-    return tell(peers, found, judge([()] * nodes, found))
+    return tell(peers, found, judge([()] * nodes, found), "tcp", {}, {})
 
 
 def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
     said = told(16, {3: 0.5, 7: 0.0})
-    assert said.end.code == 65 and said.end.what == "pods 3,7 of 16 are slow or hang"
+    assert said.reasons and said.what == "pods 3,7 of 16 are slow or hang"
     assert "a4-agent run --exclude 3,7 " in said.text and "avoidNodes={gke-3,gke-7}" in said.text
     assert said.files["failing_nodes.txt"] == "gke-3\ngke-7\n"
     assert said.files["passing_nodes.txt"].count("\n") == 14
@@ -294,24 +294,25 @@ def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
 
 def test_too_many_are_not_excluded() -> None:
     said = told(16, dict.fromkeys(range(4), 0.5))
-    assert said.end.code == 65 and "--exclude" not in said.text and "look at the cluster" in said.text
+    assert said.reasons and "--exclude" not in said.text and "look at the cluster" in said.text
 
 
 def test_two_pods() -> None:
     healthy, dead = told(2, {}), told(2, {1: 0.0})
-    assert healthy.end.code == 0 and "two pods cannot be compared" in healthy.text
-    assert dead.end.code == 65 and "one of the two hangs" in dead.text and "--exclude" not in dead.text
+    assert not healthy.reasons and "two pods cannot be compared" in healthy.text
+    assert dead.reasons and "one of the two hangs" in dead.text and "--exclude" not in dead.text
 
 
 def test_the_record_says_which_rail() -> None:
     line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5, 0], [0, 1, 6, 3]]})
-    assert read_pairs(line).measured == (PairSpeed(0, (0, 1), 12.5), PairSpeed(0, (0, 1), 6.0, 3))
+    assert read_stages(line).measured == [PairSpeed(0, (0, 1), 12.5), PairSpeed(0, (0, 1), 6.0, 3)]
 
 
 @pytest.mark.parametrize("end", ['{"step": "rou', '{"step": "round", "number": 1}', "\N{SNOWMAN}", "[]"])
 def test_a_record_that_is_cut(end: str) -> None:
     line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5]]})
-    assert read_pairs(f"{line}\n{end}") == ((PairSpeed(0, (0, 1), 12.5),), 1, False)
+    found = read_stages(f"{line}\n{end}")
+    assert (found.measured, found.rounds, found.ended) == ([PairSpeed(0, (0, 1), 12.5)], 1, False)
 
 
 def test_only_the_first_pod_decides_whom_to_pair() -> None:

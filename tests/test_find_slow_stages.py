@@ -118,7 +118,8 @@ def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
     assert "go on without: a4-agent run --exclude 0 …" in found.text and "GPU 1 slow" in found.text
     assert "GPU 1, product in bf16: 350 TFLOP/s, 50% of what is usual" in found.text
     bad = [(one.pod, one.device) for one in found.measurements.found if one.state == "bad"]
-    assert "GPU 1" in found.files["findings.json"] and found.files["failing_nodes.txt"] == "node-0\n"
+    told = [one["device"] for one in json.loads(found.files["findings.json"]) if one["state"] == "bad"]
+    assert told == ["GPU 1"] and found.files["failing_nodes.txt"] == "node-0\n"
     assert bad == [(0, "GPU 1")] and found.measurements.versions == {"torch": "2.11.0", "nccl": "2.28.9"}
 
 
@@ -177,7 +178,7 @@ def test_lines_fit_a_terminal_and_the_last_one_has_an_end() -> None:
     assert max(map(len, lines[:3])) <= 80 and lines[-1] == ""
     nodes = [SlowNode(2, 0.5, 4)]
     slow = PairVerdict(nodes, [], frozenset({0, 1}), SlowWays(), False, 0.12)
-    advised = tell(context("find-slow").plan.peers, [], slow).text
+    advised = tell(context("find-slow").plan.peers, [], slow, "tcp", {}, {}).text
     assert "kubectl label node" in advised and advised.endswith("\n")
     assert "has 50% of the usual speed in 4 pairs with good pods" in advised
 

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 
+from agent import wire
 from agent.decide.ending import JobEnd, from_status
 from agent.decide.location import Place
 from agent.decide.tail import last_lines
@@ -15,9 +16,8 @@ from agent.launch import Launch, packed
 from agent.paths import package_home, shipped
 from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import broken_off
-from agent.workloads.find_slow.record import read_pairs
 from agent.workloads.find_slow.stages import read_stages
-from agent.workloads.find_slow.telling import FINDINGS, findings_json, pairs_json, tell
+from agent.workloads.find_slow.telling import pairs_json, tell
 from agent.workloads.find_slow.verdict import judge
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, own_logs, seen_network
@@ -83,7 +83,7 @@ class FindSlow(Workload):
         return Launch(argv, env, package_home(), added=tuple(given), removed=tuple(without), port=port)
 
     def progress(self, record: str) -> str:
-        rounds = read_pairs(record).rounds
+        rounds = read_stages(record).rounds
         return f"round {rounds} of pairs is measured" if rounds else ""
 
     def is_victim(self, status: int, left: FailedPart) -> bool:
@@ -94,38 +94,37 @@ class FindSlow(Workload):
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """What was measured to the end counts, however the processes ended."""
-        record, stages = read_pairs(outcome.record), read_stages(outcome.record)
-        peers = context.plan.peers
-        verdict = judge([peer.place for peer in peers], record.measured)
-        told = tell(peers, record.measured, verdict, stages.over or "tcp", stages.slow_gpus(), stages.slow_parts())
+        stages, peers = read_stages(outcome.record), context.plan.peers
+        verdict = judge([peer.place for peer in peers], stages.measured)
+        told = tell(peers, stages.measured, verdict, stages.over or "tcp", stages.slow_gpus(), stages.slow_parts())
         network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=False, must=True)
         measured = Measurements(
             tables=[*told.tables, *stages.tables(peers)],
-            record={"over": stages.over, "rails": stages.rails, "pairs": pairs_json(peers, record.measured)},
+            record={"over": stages.over, "rails": stages.rails, "pairs": pairs_json(peers, stages.measured)},
             versions=stages.versions,
         )
-        if not record.ended or outcome.told:
+        if not stages.ended or outcome.told:
             end = self._broken(context, outcome)
-            shown = told.table if record.measured else ""
+            shown = told.table if stages.measured else ""
             return Judgement(end, shown, network.measurements(measured), "find-slow.log")
-        more = stages.reasons(peers, not told.reasons)
-        end = told.end
+        more, what = stages.reasons(peers, not told.reasons), told.what
         if more:
             more_slow = stages.sentence(peers, {one.node for one in verdict.slow})
-            what = ", and ".join(filter(None, [told.end.what if told.end.code else "", more_slow]))
-            end = JobEnd(Exit.WRONG_RESULT, what, why=lines(told.end.why, *at_most(more)), origin="workload")
+            what = ", and ".join(filter(None, [what if told.reasons else "", more_slow]))
+        reasons = [*told.reasons, *more]
+        code = Exit.WRONG_RESULT if reasons else Exit.OK
+        end = JobEnd(code, what, why=lines(*at_most(told.reasons), *at_most(more)), origin="workload")
         found = [*told.found, *stages.findings(peers)]
-        measured = measured._replace(reasons=[*told.reasons, *more], found=found)
-        files = {**told.files, FINDINGS: findings_json(found)}
-        rest = told.text.partition("\n")[2]
+        files = {**told.files, "findings.json": json.dumps([wire.to_json(one) for one in found], indent=1) + "\n"}
         said = [
             *stages.lines(peers),
-            f"find-slow: {end.what}",
+            f"find-slow: {what}",
             *(f"  {one}" for one in at_most(more)),
             *network.lines(),
+            told.text,
         ]
-        text = "\n".join([*said, rest])
-        return Judgement(network.end(end), text, network.measurements(measured), "find-slow.log", files)
+        measurements = network.measurements(measured._replace(reasons=reasons, found=found))
+        return Judgement(network.end(end), "\n".join(said), measurements, "find-slow.log", files)
 
     def _broken(self, context: RunContext, outcome: Outcome) -> JobEnd:
         if outcome.cause is None and outcome.first is not None:

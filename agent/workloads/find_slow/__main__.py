@@ -8,14 +8,14 @@ from typing import Any
 
 from agent.decide.location import Place
 from agent.launch import unpacked
+from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.gathering import Gathered, next_groups
-from agent.workloads.find_slow.record import pair_speed
 from agent.workloads.find_slow.verdict import judge, next_rounds
 
 
 def wanted(places: tuple[Place, ...], said: dict[str, Any]) -> dict[str, Any]:
     """Rounds of pairs, or groups that gather; nothing: that was all."""
-    measured = [pair_speed(*row) for row in said["measured"]]
+    measured = [PairSpeed(number, (a, b), speed, rail) for number, a, b, speed, rail in said["measured"]]
     if rounds := next_rounds(places, measured):
         return {"rounds": rounds}
     if len(places) == 2 and not any(one.speed or one.round for one in measured):

@@ -31,19 +31,17 @@ def next_groups(places: Sequence[Place], verdict: PairVerdict, gathered: Sequenc
         return [every] if len(every) > 1 and not verdict.dead else []
     if slow:
         return [good] if len(gathered) == 1 and 1 < len(good) < len(every) else []
-    return [] if gathered[0].speed else _narrower(places, gathered)
+    failed = smallest_failed(gathered)
+    return _narrower(places, failed, gathered) if failed else []
 
 
 def smallest_failed(gathered: Sequence[Gathered]) -> Gathered | None:
     return min((one for one in gathered if not one.speed), key=lambda one: len(one.nodes), default=None)
 
 
-def _narrower(places: Sequence[Place], gathered: Sequence[Gathered]) -> list[list[int]]:
-    """The smallest group that failed, in halves by place; where both pass, halves across them, in two ways: any two of
-    the quarters have been together then."""
-    failed = smallest_failed(gathered)
-    if failed is None:
-        return []
+def _narrower(places: Sequence[Place], failed: Gathered, gathered: Sequence[Gathered]) -> list[list[int]]:
+    """The smallest group, which has `failed`, in halves by place; where both pass, halves across them, in two ways: any
+    two of the quarters have been together then."""
     nodes = sorted(failed.nodes, key=lambda node: (area(places[node]), node))
     quarter = [nodes[at * len(nodes) // 4 : (at + 1) * len(nodes) // 4] for at in range(4)]
     tried = {frozenset(one.nodes) for one in gathered}

@@ -1,4 +1,5 @@
-"""What find-slow measured besides pairs: each GPU alone, NVLink and network inside pods, an all_gather over all."""
+"""What find-slow measured, by the record of entrypoints/find-slow.py, which describes its lines: pairs, each GPU alone,
+NVLink and network inside pods, an all_gather over all."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
 from agent.decide.subset import pods_text
 from agent.decide.words import at_most, is_are, listed
-from agent.workloads.find_slow.fitting import SIGMAS, scatter
+from agent.workloads.find_slow.fitting import SIGMAS, PairSpeed, scatter
 from agent.workloads.find_slow.gathering import Gathered, smallest_failed
 
 SOURCE = "the other GPUs of this run"
@@ -74,6 +75,10 @@ class Stages:
     loopback: dict[tuple[int, int], float] = field(default_factory=dict)
     """(rank, first GPU of two) → MB/s, the best of all times"""
     gathered: list[Gathered] = field(default_factory=list)
+    measured: list[PairSpeed] = field(default_factory=list)
+    rounds: int = 0
+    ended: bool = False
+    """All of it was measured."""
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Raises ValueError, KeyError or TypeError."""
@@ -93,6 +98,14 @@ class Stages:
                     self.loopback[rank, gpu] = max(both, self.loopback.get((rank, gpu), 0.0))
         elif step == "gather":
             self.gathered += [Gathered(tuple(ranks), float(speed)) for ranks, speed in values["groups"]]
+        elif step == "round":
+            number = int(values["number"])
+            self.measured += [
+                PairSpeed(number, (int(one), int(other)), float(speed), *map(int, rail))
+                for one, other, speed, *rail in values["pairs"]
+            ]
+            self.rounds = number + 1
+        self.ended = step == "end"
 
     def low(self) -> list[LowSpeed]:
         """What a slow GPU slows with it is left out: NVLink of its pod, and its own network."""
@@ -147,13 +160,8 @@ class Stages:
         found = []
         for one in self.low():
             peer, limit = peers[one.rank], f"more than {1 - one.measure.floor:.0%} of the usual speed"
-            action = ACTION.format(peer.index)
-            value = str(one).partition(": ")[2]
-            found.append(
-                Finding(
-                    one.measure.name, "bad", "fatal", peer.index, peer.node, one.device, value, limit, SOURCE, action
-                )
-            )
+            name, action, value = one.measure.name, ACTION.format(peer.index), str(one).partition(": ")[2]
+            found.append(Finding(name, "bad", "fatal", peer.index, peer.node, one.device, value, limit, SOURCE, action))
         return found
 
     def tables(self, peers: Sequence[PlannedPeer]) -> list[Table]:

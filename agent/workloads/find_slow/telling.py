@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from agent import wire
-from agent.decide.ending import JobEnd
 from agent.decide.facts import Finding, State
 from agent.decide.leaving_out import nodes_of, report_node, without_them
 from agent.decide.location import location_text
@@ -16,13 +13,11 @@ from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
 from agent.decide.subset import pods_text, ranges
 from agent.decide.tables import render
-from agent.decide.words import at_most, count_text, is_are, lines, plural
-from agent.errors import Exit
+from agent.decide.words import at_most, count_text, is_are, plural
 from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.verdict import PairVerdict, SlowNode
 
 NAMES = {"tcp": "TCP", "gloo": "gloo", "nccl": "NCCL"}
-FINDINGS = "findings.json"
 SOURCE = "the other pairs of this run that are as far apart"
 EXCLUDED_SHARE = 0.2
 """So many pods at most are left out: more of them slow is a fault of the cluster."""
@@ -35,10 +30,12 @@ UNCLEAR = "no pair is clearly good, and too few are clearly slow"
 class ToldVerdict(NamedTuple):
     """A verdict in words."""
 
-    end: JobEnd
+    what: str
+    """One sentence."""
     reasons: Sequence[str]
     table: str
     text: str
+    """Below the sentence: reasons, doubts, the table, what to type."""
     tables: Sequence[Table]
     found: Sequence[Finding]
     files: Mapping[str, str]
@@ -48,51 +45,33 @@ def tell(
     peers: Sequence[PlannedPeer],
     measured: Sequence[PairSpeed],
     verdict: PairVerdict,
-    over: str = "tcp",
-    gpus: Mapping[tuple[int, int], bool] | None = None,
-    alone: Mapping[int, str] | None = None,
+    over: str,
+    gpus: Mapping[tuple[int, int], bool],
+    alone: Mapping[int, str],
 ) -> ToldVerdict:
     """`gpus`: (node rank, GPU) → whether it is slow by itself, of those that were measured so. `alone`: node rank →
     what of it is slow by itself, "GPU 1 and NVLink"."""
-    alone = alone or {}
-    parts = {one.node: part_text(one, gpus or {}) for one in verdict.slow}
+    parts = {one.node: part_text(one, gpus) for one in verdict.slow}
     rows = [_row(peers, rank, measured, verdict, {**alone, **parts}) for rank in _worst_first(verdict, alone)]
     texts = [[*row[:4], "-" if row[4] is None else f"{row[4]:.0f}%", row[5] or ""] for row in rows[:MOST_ROWS]]
     shown = render(tuple(COLUMNS), texts, right=(4,), columns=80)
-    if more := len(rows) - MOST_ROWS:
-        shown += f"and {count_text(more, 'more pod')}\n" if more > 0 else ""
+    if (more := len(rows) - MOST_ROWS) > 0:
+        shown += f"and {count_text(more, 'more pod')}\n"
     reasons = _reasons(peers, verdict, parts)
-    doubts = _doubts(peers, verdict)
-    code = Exit.WRONG_RESULT if reasons else Exit.OK
-    what = _sentence(peers, verdict, reasons, parts)
     bad = {*parts, *alone}
     advice = _advice(peers, bad)
-    text = "\n".join(
-        [
-            f"find-slow: {what}",
-            *(f"  {one}" for one in [*at_most(reasons), *doubts]),
-            "",
-            shown,
-            *(advice and [*advice, ""]),
-        ]
-    )
+    notes = [f"  {one}" for one in [*at_most(reasons), *_doubts(peers, verdict)]]
     check = f"{NAMES[over]} to other pods"
     found = [_finding(peers, rank, verdict, parts, check) for rank in range(len(peers))]
-    found += _link_findings(peers, verdict, check)
     return ToldVerdict(
-        end=JobEnd(code, what, why=lines(*at_most(reasons)), origin="workload"),
+        what=_sentence(peers, verdict, reasons, parts),
         reasons=reasons,
         table=shown,
-        text=text,
+        text="\n".join([*notes, "", shown, *(advice and [*advice, ""])]),
         tables=[table("find-slow-pods", f"{NAMES[over]} between pairs of pods, the slower direction", COLUMNS, rows)],
-        found=found,
-        files={**_files(peers, bad, verdict.cleared - bad), FINDINGS: findings_json(found)},
+        found=[*found, *_link_findings(peers, verdict, check)],
+        files=_files(peers, bad, verdict.cleared - bad),
     )
-
-
-def findings_json(found: Sequence[Finding]) -> str:
-    """The findings of result.json in a file of their own."""
-    return json.dumps([wire.to_json(one) for one in found], indent=1) + "\n"
 
 
 def part_text(slow: SlowNode, gpus: Mapping[tuple[int, int], bool]) -> str:
