@@ -42,7 +42,7 @@ def boolean(text: str) -> str:
 
 
 class Argument(NamedTuple):
-    """One position. Its variable is MP_ and the name."""
+    """One position. Its variable is MP_ and its `told_name`."""
 
     name: str
     parse: Parse
@@ -80,11 +80,6 @@ TRAINING = (
     Argument("OUTPUT_BASEPATH", path),
 )
 """Arguments of run_mcore_qwen3.sh, in its order. TRAIN_TOKENS and WARMUP_TOKENS are iterations where SFT is true."""
-LENGTHS = {
-    "false": {"TRAIN_TOKENS": "MP_TRAIN_TOKENS", "WARMUP_TOKENS": "MP_WARMUP_TOKENS"},
-    "true": {"TRAIN_TOKENS": "MP_TRAIN_ITERS", "WARMUP_TOKENS": "MP_WARMUP_ITERS"},
-}
-"""SFT → argument → its variable."""
 ITERATIONS = {"TRAIN_TOKENS": "10000", "WARMUP_TOKENS": "100"}
 """Where SFT is true."""
 OF_SCRIPT: Mapping[str, tuple[Parse, str]] = {
@@ -97,13 +92,14 @@ OF_SCRIPT: Mapping[str, tuple[Parse, str]] = {
 """Variables that the script reads itself, and a value of each that is right."""
 
 
+def told_name(name: str, sft: str) -> str:
+    """An argument's name for people, which says iterations where they are."""
+    return name.replace("TOKENS", "ITERS") if sft == "true" else name
+
+
 def named(values: Mapping[str, str]) -> Named:
     """The 27, as the script gets them."""
-    sft = values["SFT"] == "true"
-    return [
-        (argument.name.replace("TOKENS", "ITERS") if sft else argument.name, values[argument.name])
-        for argument in TRAINING
-    ]
+    return [(told_name(argument.name, values["SFT"]), values[argument.name]) for argument in TRAINING]
 
 
 def convertor(size: str, hugging_face: str, converted: str) -> Named:

@@ -13,9 +13,10 @@ from agent.errors import SettingsError
 from agent.settings import BUCKET, SETTINGS
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
-from agent.workloads.pai_megatron.arguments import ITERATIONS, LENGTHS, OF_SCRIPT, TRAINING, boolean, one_of, path
-from agent.workloads.pai_megatron.models import Family, Size
+from agent.workloads.pai_megatron.arguments import ITERATIONS, OF_SCRIPT, TRAINING, boolean, one_of, path, told_name
+from agent.workloads.pai_megatron.models import Family
 from agent.workloads.pai_megatron.paths import Paths
+from agent.workloads.pai_megatron.printed import JSON_SFT, TRAIN
 from agent.workloads.pai_megatron.refusals import RunGpus, data_parallel, wrong_arguments, wrong_conversion
 
 WORKSPACE = "/mnt"
@@ -58,19 +59,14 @@ class Sources(NamedTuple):
 class Options(NamedTuple):
     """What a run is to do."""
 
-    family: Family
-    size: Size
     paths: Paths
     skipped: Mapping[str, str]
     """Key of SKIPS → the variable that says so: "SKIP_TRAINING=true"."""
     given: Mapping[str, str]
     """Argument of the training → the variable with the user's own path for it."""
-    training: Mapping[str, str]
-    """The 27 arguments of the main training by name."""
-    of_script: Mapping[str, str]
-    """Variables that its script reads."""
-    json_sft: Mapping[str, str] | None
-    """The 27 of the training on JSON files that follows; None: none does."""
+    trainings: Mapping[str, Mapping[str, str]]
+    """Stage → the 27 arguments of its training by name, and the variables that the script reads: the main training,
+    and the one on JSON files that may follow."""
     force_conversion: bool
     train_again: bool
     keep: bool
@@ -79,9 +75,14 @@ class Options(NamedTuple):
     notes: Sequence[str]
 
     @property
+    def training(self) -> Mapping[str, str]:
+        """The main one."""
+        return self.trainings[TRAIN]
+
+    @property
     def raw(self) -> bool:
         """The main training reads JSON files."""
-        return self.of_script.get("MP_DATASET_TYPE") == "raw"
+        return self.training.get("MP_DATASET_TYPE") == "raw"
 
 
 def read_options(context: RunContext, family: Family) -> Options:
@@ -123,17 +124,15 @@ class VariableReader:
         size = self.read("MP_MODEL_SIZE", one_of(*self.family.sizes), self.family.size)
         paths = Paths(self.workspace(), self.family, self.family.sizes[size])
         of_script = {name: self.read(name, *row) for name, row in OF_SCRIPT.items() if self.environ.get(name)}
-        json_sft = self.read("USE_JSON_SFT", flag, "false")
+        trainings = {TRAIN: self.training(paths, size, self.sft(), of_script)}
+        if self.read("USE_JSON_SFT", flag, "false"):
+            trainings[JSON_SFT] = self.training(paths, size, "true", {**of_script, **JSON_DATA}, own=True)
         self.read("CKPT_PRECISION", ONLY_BF16, "bf16")
         return Options(
-            family=self.family,
-            size=paths.size,
             paths=paths,
             skipped={key: said for key, names in SKIPS.items() if (said := self.skipped(names))},
             given={name: f"MP_{name}={self.environ[f'MP_{name}']}" for name in PATHS if self.environ.get(f"MP_{name}")},
-            training=self.training(paths, size, self.sft(), of_script),
-            of_script=of_script,
-            json_sft=self.training(paths, size, "true", {**of_script, **JSON_DATA}, own=True) if json_sft else None,
+            trainings=trainings,
             force_conversion=self.read("FORCE_CONVERSION", flag, "false"),
             train_again=self.setting("A4_TRAIN_AGAIN"),
             keep=self.setting("A4_KEEP_TRAINING"),
@@ -173,13 +172,13 @@ class VariableReader:
     def training(
         self, paths: Paths, size: str, sft: str, of_script: Mapping[str, str], *, own: bool = False
     ) -> dict[str, str]:
-        """The 27 of one training by name. `own`: with data and a directory of its own, whatever the main one's are."""
+        """One of `Options.trainings`. `own`: with data and a directory of its own, whatever the main one's are."""
         defaults = {a.name: a.default for a in TRAINING} | dict(self.family.defaults) | {"MODEL_SIZE": size, "SFT": sft}
         defaults |= ITERATIONS if sft == "true" else {}
         defaults |= {} if paths.size.experts else {"EP": "1"}
-        variables = {a.name: f"MP_{a.name}" for a in TRAINING} | LENGTHS[sft]
+        variables = {a.name: f"MP_{told_name(a.name, sft)}" for a in TRAINING}
         variables |= {"SFT": "", **({name: "" for name in PATHS if name != "PRETRAIN_CHECKPOINT_PATH"} if own else {})}
-        values: dict[str, str] = {}
+        values = dict(of_script)
 
         def read(names: Iterable[str]) -> None:
             for a in TRAINING:
@@ -189,14 +188,13 @@ class VariableReader:
         read([name for name, default in defaults.items() if default])
         defaults["PAD_LEN"] = values["SEQ_LEN"]
         defaults["GLOBAL_BATCH_SIZE"] = self.batch(values)
-        defaults |= _data(paths, values, of_script)
+        defaults |= _data(paths, values)
         defaults["PRETRAIN_CHECKPOINT_PATH"] = paths.converted
         read([name for name, default in defaults.items() if default and name not in values])
-        told = {**values, **of_script, **self.sources.contents}
         step = ("finetune" if sft == "true" else "pretrain") if not own else "sft_json"
-        defaults["OUTPUT_BASEPATH"] = paths.outputs(step, told)
+        defaults["OUTPUT_BASEPATH"] = paths.outputs(step, {**values, **self.sources.contents})
         read(["OUTPUT_BASEPATH"])
-        return {a.name: values[a.name] for a in TRAINING}
+        return {**{a.name: values[a.name] for a in TRAINING}, **of_script}
 
     def batch(self, values: Mapping[str, str]) -> str:
         """That of the recipes, or the least that these GPUs can do."""
@@ -222,29 +220,25 @@ def passwords(environ: Mapping[str, str]) -> Iterator[str]:
         yield "A4_DATASET_URL holds a password or a token, which would stand on a command line: leave it out"
 
 
-def _data(paths: Paths, values: Mapping[str, str], of_script: Mapping[str, str]) -> dict[str, str]:
+def _data(paths: Paths, values: Mapping[str, str]) -> dict[str, str]:
     """Default paths of the data."""
-    if of_script.get("MP_DATASET_TYPE") == "raw":
+    if values.get("MP_DATASET_TYPE") == "raw":
         return {"DATASET_PATH": paths.json_data, "VALID_DATASET_PATH": paths.json_valid_data}
-    data = paths.pretraining_data
-    if values["SFT"] == "true":
-        data = paths.sft_prefix(values["SEQ_LEN"], of_script.get("MP_SFT_PACKING", "false")) + "_text_document"
+    data = f"{paths.sft_prefix(values)}_text_document" if values["SFT"] == "true" else paths.pretraining_data
     return {"DATASET_PATH": data, "VALID_DATASET_PATH": data}
 
 
 def wrong(options: Options, environ: Mapping[str, str], gpus: RunGpus) -> Iterator[str]:
     """What contradicts itself, and what cannot be done on these GPUs."""
-    size, training, skipped = options.size, options.training, options.skipped
+    size, skipped = options.paths.size, options.skipped
     if environ.get("MP_NUM_LAYERS", str(size.layers)) not in ("", str(size.layers)):
         yield (
             f"MP_NUM_LAYERS={environ['MP_NUM_LAYERS']} contradicts the {size.layers} layers of {size.model}, for which "
             "a pattern of that length is written in the script: leave it out"
         )
     yield from _wrong_data(options, environ)
-    trainings = [] if "train" in skipped else [training, options.json_sft]
-    for values in trainings:
-        if values is not None:
-            yield from wrong_arguments(values, options.of_script, size, gpus)
+    for values in options.trainings.values() if "train" not in skipped else ():
+        yield from wrong_arguments(values, size, gpus)
     if "convert" not in skipped and "PRETRAIN_CHECKPOINT_PATH" not in options.given:
         own = environ.get("MODEL_PARALLEL_ARGS", "")
         if problem := wrong_conversion(size, own, gpus, on_all=options.convert_on_all):
@@ -253,17 +247,17 @@ def wrong(options: Options, environ: Mapping[str, str], gpus: RunGpus) -> Iterat
 
 def _wrong_data(options: Options, environ: Mapping[str, str]) -> Iterator[str]:
     """What fits no data or no training of this run."""
-    steps = [options.training["SFT"], *(["true"] if options.json_sft else [])]
+    steps = {values["SFT"] for values in options.trainings.values()}
     for sft, other in (("true", "false"), ("false", "true")):
         for name in ("TRAIN_TOKENS", "WARMUP_TOKENS"):
-            variable, instead = LENGTHS[sft][name], LENGTHS[other][name]
+            variable, instead = (f"MP_{told_name(name, each)}" for each in (sft, other))
             if environ.get(variable) and sft not in steps:
                 yield f"{variable} is not for SFT={other}, which has {instead}"
     if options.raw and options.training["SFT"] != "true":
         yield "MP_DATASET_TYPE=raw, data as JSON, is for fine-tuning alone: set TRAINING_MODE=sft"
-    if not options.json_sft:
+    if JSON_SFT not in options.trainings:
         return
-    if not options.family.json_sft:
+    if not options.paths.family.json_sft:
         yield (
             "USE_JSON_SFT=true is for pai-megatron-qwen3-next: with this model, TRAINING_MODE=sft and "
             "MP_DATASET_TYPE=raw train on the JSON files"
@@ -274,8 +268,7 @@ def _wrong_data(options: Options, environ: Mapping[str, str]) -> Iterator[str]:
 
 def unknown(environ: Mapping[str, str]) -> Iterator[str]:
     """Sentences on variables that look like arguments or switches and are none."""
-    known = {f"MP_{a.name}" for a in TRAINING} | set(OF_SCRIPT) | {"MP_NUM_LAYERS"}
-    known |= {variable for variables in LENGTHS.values() for variable in variables.values()}
+    known = {f"MP_{told_name(a.name, sft)}" for a in TRAINING for sft in MODES.values()} | {*OF_SCRIPT, "MP_NUM_LAYERS"}
     switches = {name for names in SKIPS.values() for name in names}
     for name in sorted(environ):
         if name.startswith("MP_") and name not in known:

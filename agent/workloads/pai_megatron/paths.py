@@ -35,8 +35,9 @@ class Paths:
         self.json_data = f"{self.datasets}/alpaca_zh-train-general.json"
         self.json_valid_data = f"{self.datasets}/alpaca_zh-valid-general.json"
 
-    def sft_prefix(self, seq_len: str, packing: str) -> str:
+    def sft_prefix(self, values: Mapping[str, str]) -> str:
         """Prefix of the data for fine-tuning, to which the script adds "_text_document": other lengths lie beside."""
+        seq_len, packing = values["SEQ_LEN"], values.get("MP_SFT_PACKING", "false")
         usual = seq_len == self.family.defaults["SEQ_LEN"] and packing == "false"
         own = "" if usual else f"_seq{seq_len}" + ("_packed" if packing == "true" else "")
         return f"{self.datasets}/mmap_qwen3_datasets_sft{own}"

@@ -34,12 +34,10 @@ def data_parallel(values: Mapping[str, str], gpus: RunGpus) -> int:
     return 0 if gpus.total % model else gpus.total // model
 
 
-def wrong_arguments(
-    values: Mapping[str, str], of_script: Mapping[str, str], size: Size, gpus: RunGpus
-) -> Iterator[str]:
+def wrong_arguments(values: Mapping[str, str], size: Size, gpus: RunGpus) -> Iterator[str]:
     """Sentences on what cannot be trained so."""
     yield from _wrong_parallel(values, size, gpus)
-    yield from _wrong_layers(values, of_script, size)
+    yield from _wrong_layers(values, size)
     yield from _wrong_batch(values, gpus)
     yield from _wrong_length(values)
 
@@ -71,16 +69,16 @@ def _does_not_divide(sizes: Mapping[str, int], gpus: RunGpus) -> str:
     return f"{product} = {prod(sizes.values())} does not divide {gpus}: {names} can be {fitting}"
 
 
-def _wrong_layers(values: Mapping[str, str], of_script: Mapping[str, str], size: Size) -> Iterator[str]:
+def _wrong_layers(values: Mapping[str, str], size: Size) -> Iterator[str]:
     pp = _of(values, "PP")
-    first = int(of_script.get("MP_PP0_LAYERS", "0"))
+    first = int(values.get("MP_PP0_LAYERS", "0"))
     if first and pp == 1:
         yield "MP_PP0_LAYERS is for PP > 1: leave it out, or set MP_PP"
     elif first and (size.layers - first) % (pp - 1):
         yield f"MP_PP0_LAYERS={first} leaves {size.layers - first} layers, which PP - 1 = {pp - 1} does not divide"
     elif not first and size.layers % pp:
         yield f"PP {pp} does not divide the {size.layers} layers of {size.model}: set MP_PP to a divisor"
-    recomputed = int(of_script.get("MP_AC_LAYERS", "1"))
+    recomputed = int(values.get("MP_AC_LAYERS", "1"))
     if values["AC"] == "full" and size.layers // pp % recomputed:
         yield f"MP_AC_LAYERS={recomputed} does not divide the {size.layers // pp} layers of each pipeline stage"
 

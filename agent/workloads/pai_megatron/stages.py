@@ -12,8 +12,9 @@ from agent.settings import BUCKET
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
 from agent.workloads.pai_megatron.arguments import checkpoint_name, convertor, iterations, named, preprocessing
-from agent.workloads.pai_megatron.options import JSON_DATA, Options
+from agent.workloads.pai_megatron.options import Options
 from agent.workloads.pai_megatron.paths import FILES
+from agent.workloads.pai_megatron.printed import JSON_SFT
 from agent.workloads.torchrun import torchrun_variables
 
 NOT_VISITED = "Never visit the following huggingface weights"
@@ -37,17 +38,14 @@ def stages(context: RunContext, options: Options) -> Iterator[Stage]:
     if options.training["SFT"] == "true" and not options.raw:
         yield _prepare(context, options)
     yield _convert(context, options)
-    yield _train(context, options, "train", options.training, options.of_script)
-    if options.json_sft:
-        yield _train(context, options, "json-sft", options.json_sft, {**options.of_script, **JSON_DATA})
-    if options.keep:
-        yield from _keep(options, "train", options.training)
-    if options.keep and options.json_sft:
-        yield from _keep(options, "json-sft", options.json_sft)
+    for name, values in options.trainings.items():
+        yield _train(context, options, name, values)
+    for name, values in options.trainings.items() if options.keep else ():
+        yield from _keep(options, name, values)
 
 
 def _environment(context: RunContext, options: Options) -> Stage:
-    scripts = options.family.scripts
+    scripts = options.paths.family.scripts
     packages = Packages(
         context.workload_python,
         versions.accepted(versions.PACKAGES, scripts),
@@ -93,13 +91,13 @@ def _model(options: Options) -> Stage:
     return Stage(
         "model",
         "lead",
-        Model(options.sources.model_source, options.size.model, options.sources.revision),
+        Model(options.sources.model_source, options.paths.size.model, options.sources.revision),
         [StageOutput("model", target)],
         target,
         f"{target}.partial",
         space=_bytes(options),
         passed_over=options.skipped.get("download", "") or _own_checkpoint(options),
-        inputs={"model": options.size.model, "revision": options.sources.revision},
+        inputs={"model": options.paths.size.model, "revision": options.sources.revision},
     )
 
 
@@ -110,12 +108,12 @@ def _own_checkpoint(options: Options) -> str:
 
 
 def _bytes(options: Options) -> int:
-    return round(options.size.gigabytes * 1e9)
+    return round(options.paths.size.gigabytes * 1e9)
 
 
 def _datasets(options: Options) -> Stage:
     paths = options.paths
-    own = "" if options.json_sft else options.given.get("DATASET_PATH", "")
+    own = "" if JSON_SFT in options.trainings else options.given.get("DATASET_PATH", "")
     return Stage(
         "dataset",
         "lead",
@@ -134,8 +132,8 @@ def _datasets(options: Options) -> Stage:
 
 def _prepare(context: RunContext, options: Options) -> Stage:
     paths, training = options.paths, options.training
-    seq_len, packing = training["SEQ_LEN"], options.of_script.get("MP_SFT_PACKING", "false")
-    prefix = paths.sft_prefix(seq_len, packing)
+    seq_len, packing = training["SEQ_LEN"], training.get("MP_SFT_PACKING", "false")
+    prefix = paths.sft_prefix(training)
     staging = f"{paths.datasets}/.sft"
     made = prefix.replace(paths.datasets, staging, 1)
     script = ["bash", "run_build_idxmap_sft_dataset.sh"]
@@ -156,7 +154,7 @@ def _prepare(context: RunContext, options: Options) -> Stage:
         inputs={
             "data": paths.json_data,
             "url": options.sources.dataset_url,
-            "model": options.size.model,
+            "model": options.paths.size.model,
             "seq_len": seq_len,
             "packing": packing,
             "commit": options.sources.commit,
@@ -173,7 +171,7 @@ def _convert(context: RunContext, options: Options) -> Stage:
     paths, target = options.paths, options.paths.converted
     staging = f"{target}.partial"
     nodes = len(context.plan.peers) if options.convert_on_all else 1
-    script = f"scripts/{options.family.scripts}/{options.size.convertor}"
+    script = f"scripts/{options.paths.family.scripts}/{options.paths.size.convertor}"
     arguments = convertor(options.training["MODEL_SIZE"], paths.hugging_face, staging)
     env = _distributed(context, nodes)
     return Stage(
@@ -188,7 +186,7 @@ def _convert(context: RunContext, options: Options) -> Stage:
         space=_bytes(options),
         passed_over=options.skipped.get("convert", "") or options.given.get("PRETRAIN_CHECKPOINT_PATH", ""),
         inputs={
-            "model": options.size.model,
+            "model": options.paths.size.model,
             "revision": options.sources.revision,
             "precision": "bf16",
             "commit": options.sources.commit,
@@ -198,14 +196,13 @@ def _convert(context: RunContext, options: Options) -> Stage:
     )
 
 
-def _train(
-    context: RunContext, options: Options, name: str, values: Mapping[str, str], of_script: Mapping[str, str]
-) -> Stage:
+def _train(context: RunContext, options: Options, name: str, values: Mapping[str, str]) -> Stage:
     own = NEWEST if "PRETRAIN_CHECKPOINT_PATH" in options.given else ""
     script = "run_mcore_qwen3.sh"
     converted = options.force_conversion and not _convert(context, options).passed_over
     presets = {name: context.environ.get(name) or value for name, value in PRESETS.items()}
-    target = f"{values['OUTPUT_BASEPATH']}/checkpoint/{checkpoint_name(options.family.label, values)}"
+    of_script = {name: value for name, value in values.items() if name.startswith("MP_")}
+    target = f"{values['OUTPUT_BASEPATH']}/checkpoint/{checkpoint_name(options.paths.family.label, values)}"
     return Stage(
         name,
         "together",
@@ -223,18 +220,18 @@ def _train(
         needs=[
             _code(options, f"{options.paths.examples}/{script}"),
             StageOutput("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"], own),
-            *_data(options, values, of_script),
+            *_data(values),
         ],
         space=_bytes(options),
         passed_over=options.skipped.get("train", ""),
-        inputs={**values, **of_script, **options.sources.contents},
+        inputs={**values, **options.sources.contents},
         again="FORCE_CONVERSION" if converted and not options.train_again else "A4_TRAIN_AGAIN",
         anew=options.train_again or converted,
     )
 
 
-def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, str]) -> list[StageOutput]:
-    if of_script.get("MP_DATASET_TYPE") == "raw":
+def _data(values: Mapping[str, str]) -> list[StageOutput]:
+    if values.get("MP_DATASET_TYPE") == "raw":
         return [StageOutput("json", values["DATASET_PATH"]), StageOutput("json", values["VALID_DATASET_PATH"])]
     if values["SFT"] == "true":
         return [_sft_data(values["DATASET_PATH"], values["SEQ_LEN"])]

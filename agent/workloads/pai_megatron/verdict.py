@@ -15,7 +15,7 @@ from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.ends import broken_off
 from agent.workloads.network import users_network
 from agent.workloads.pai_megatron.options import Options
-from agent.workloads.pai_megatron.printed import JSON_SFT, TRAININGS, StageFailure, StageNotes
+from agent.workloads.pai_megatron.printed import TRAININGS, StageFailure, StageNotes
 from agent.workloads.step_record import StepEnd, read_steps
 from agent.workloads.torch_failures import torchrun_failure
 
@@ -97,11 +97,11 @@ def _failed(context: RunContext, outcome: Outcome, index: int, failure: StageFai
 
 def _with_sizes(one: Training, options: Options | None) -> Training:
     """Megatron's lines do not say what it trains; the arguments that it was started with do."""
-    arguments = options and (options.json_sft if one.stage == JSON_SFT else options.training)
+    arguments = options and options.trainings.get(one.stage)
     if not options or not arguments:
         return one
     sequence, batch = int(arguments["SEQ_LEN"]), int(arguments["GLOBAL_BATCH_SIZE"])
-    return one._replace(model=options.size.model, sequence=sequence, batch=batch)
+    return one._replace(model=options.paths.size.model, sequence=sequence, batch=batch)
 
 
 def _wrong(ends: Sequence[StepEnd], trainings: Sequence[Training]) -> list[str]:
