@@ -16,6 +16,7 @@ from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import UsageError
 from agent.launch import Launch
+from agent.workloads.nccl_logs import read_logs
 from agent.workloads.option import Option, OptionParser
 
 if TYPE_CHECKING:
@@ -313,8 +314,8 @@ class Workload(ABC):
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> object:
         """What this pod's files in `context.notes_dir` (name → text) say, as a small record of agent.wire, whose JSON
-        the coordinator gets; None: nothing."""
-        return None
+        the coordinator gets; None: nothing. Most have no other files there than logs of NCCL."""
+        return read_logs(files)
 
     @abstractmethod
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.decide.ending import JobEnd, with_failure, with_losses
+from agent.decide.ending import JobEnd, from_status, with_failure, with_losses
+from agent.decide.tail import last_lines
 from agent.errors import Exit
-from agent.workloads.base import Judgement, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 
 
 def judged(workload: Workload, context: RunContext, outcome: Outcome, *, only_victims: bool) -> Judgement:
@@ -27,6 +28,14 @@ def broken_off(context: RunContext, outcome: Outcome) -> JobEnd | None:
     if outcome.cause is None and outcome.lost:
         return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=context.losses(outcome.lost))
     return outcome.cause
+
+
+def first_failure(context: RunContext, outcome: Outcome, what: str) -> JobEnd | None:
+    """The end of a run by the pod whose process failed first; None where none did."""
+    if outcome.first is None:
+        return None
+    end = from_status(outcome.statuses[outcome.first], what, context.where(outcome.first))
+    return end._replace(why=last_lines(outcome.failures.get(outcome.first, FailedPart()).output))
 
 
 def end_without_failure(context: RunContext, outcome: Outcome, what: str) -> JobEnd:

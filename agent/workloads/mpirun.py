@@ -23,7 +23,6 @@ from agent.workloads.mpi import (
     start,
     usable_mpi,
 )
-from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import users_logs, users_network
 
 
@@ -54,9 +53,6 @@ class Mpirun(MpiWorkload):
     def files(self, context: RunContext) -> Sequence[str]:
         program, script = [*context.args, "", ""][:2]
         return [script] if is_python(program) and script and not script.startswith("-") else []
-
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
-        return read_logs(files)
 
     def ranks_over(self, context: RunContext, ranks: Mapping[int, RankEnd]) -> bool:
         return layout(context).over_on(context.plan.node_rank(context.index), ranks)

@@ -50,6 +50,21 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", self._hint)
 
 
+def between(least: float, most: float, wanted: str) -> Callable[[str], float]:
+    """A type of options: numbers; `wanted`: which, in words."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+        return value
+
+    return number
+
+
 def at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
     """A type of options: whole numbers of at most nine digits."""
     wanted = f"from {least} on" if most == math.inf else f"from {least} to {most}"

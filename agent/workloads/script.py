@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from agent.decide.ending import from_status
-from agent.decide.tail import last_lines
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload, run_variables
-from agent.workloads.ends import end_without_failure
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
+from agent.workloads.ends import end_without_failure, first_failure
 from agent.workloads.why_variables import why_variables
 
 
@@ -41,8 +39,5 @@ class Script(Workload):
         return Launch(argv, {**context.environ, **given}, added=tuple(given))
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        if outcome.first is None:
-            return Judgement(end_without_failure(context, outcome, context.script))
-        end = from_status(outcome.statuses[outcome.first], context.script, context.where(outcome.first))
-        said = outcome.failures.get(outcome.first, FailedPart()).output
-        return Judgement(end._replace(why=last_lines(said)))
+        failure = first_failure(context, outcome, context.script)
+        return Judgement(failure or end_without_failure(context, outcome, context.script))

@@ -15,15 +15,14 @@ from agent.decide.words import at_most, count_text, lines
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload
+from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.ends import broken_off
-from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, not_used, own_logs, seen_network
 from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import VERSION, PlannedRanks, RankRecord, RecordVerdict, read_record
 from agent.workloads.sweeps import MeasuredSweep
-from agent.workloads.torch_failures import is_victim, torchrun_failure
-from agent.workloads.torchrun import start_torchrun
+from agent.workloads.torch_failures import torchrun_failure
+from agent.workloads.torchrun import ByTorchrun, start_torchrun
 
 PRESETS = {
     "TORCH_NCCL_USE_COMM_NONBLOCKING": "gIB's checker refuses it when it is set at all",
@@ -106,10 +105,9 @@ class TorchRecord(RankRecord):
         return ""
 
 
-class TorchProgram(Workload):
+class TorchProgram(ByTorchrun):
     """One of these programs."""
 
-    kind: Kind = "everywhere"
     starts_ranks = True
     uses_fabric = True
     imports_torch = True
@@ -126,12 +124,6 @@ class TorchProgram(Workload):
 
     def progress(self, record: str) -> str:
         return read_record(record, TorchRecord()).progress()  # the lines of its own program say nothing here
-
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
-        return read_logs(files)
-
-    def is_victim(self, status: int, left: FailedPart) -> bool:
-        return is_victim(status, left)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         record = self.read(outcome)

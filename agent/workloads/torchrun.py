@@ -12,15 +12,22 @@ from agent.paths import shipped
 from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
 from agent.workloads.held_rank import check_held, hold, nobody_came
-from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import users_logs, users_network
 from agent.workloads.torch_failures import is_victim, torchrun_failure
 from agent.workloads.why_variables import why_variables
 
 
-class Torchrun(Workload):
-    name = "torchrun"
+class ByTorchrun(Workload):
+    """torchrun starts it on every pod."""
+
     kind: Kind = "everywhere"
+
+    def is_victim(self, status: int, left: FailedPart) -> bool:
+        return is_victim(status, left)
+
+
+class Torchrun(ByTorchrun):
+    name = "torchrun"
     starts_ranks = True
     takes_without = True
 
@@ -53,12 +60,6 @@ class Torchrun(Workload):
     def files(self, context: RunContext) -> Sequence[str]:
         target = _target(context)
         return [target.word] if target.kind in ("script", "path") else []
-
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
-        return read_logs(files)
-
-    def is_victim(self, status: int, left: FailedPart) -> bool:
-        return is_victim(status, left)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         network = users_network(context, outcome)

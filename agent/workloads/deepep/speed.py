@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.workloads.deepep.printed import OPERATIONS, Node
-from agent.workloads.option import Option, OptionParser
+from agent.workloads.option import Option, OptionParser, between
 
 BROKEN = 10.0
 """GB/s over RDMA of one GPU. One NIC for all eight gives 6.5, the right ones 54 to 81."""
@@ -15,26 +14,16 @@ MAPPING = "DEEP_EP_DEVICE_TO_HCA_MAPPING"
 PERCENT = 90.0
 
 
-def amount(text: str) -> float:
-    """A type of options: numbers from 0 on."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e6:
-        raise ArgumentTypeError(f"{text!r} is not a number from 0 on")
-    return value
-
-
+AMOUNT = between(0, 1e6, "a number from 0 on")
 OPTIONS = (
     Option(
         ("--min-rdma",),
         "N",
         "GB/s over RDMA that each node's best dispatch and combine must reach",
         f"{BROKEN:g}",
-        type=amount,
+        type=AMOUNT,
     ),
-    Option(("--min-percent",), "N", "percentage of the reference that is enough", f"{PERCENT:g}", type=amount),
+    Option(("--min-percent",), "N", "percentage of the reference that is enough", f"{PERCENT:g}", type=AMOUNT),
 )
 """Options of our own; all other arguments are the test's."""
 

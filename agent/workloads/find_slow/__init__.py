@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping
 
 from agent import wire
-from agent.decide.ending import JobEnd, from_status
+from agent.decide.ending import JobEnd
 from agent.decide.location import Place
-from agent.decide.tail import last_lines
 from agent.decide.words import at_most, lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch, packed
 from agent.paths import package_home, shipped
 from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
-from agent.workloads.ends import broken_off
+from agent.workloads.ends import broken_off, first_failure
 from agent.workloads.find_slow.stages import read_stages
 from agent.workloads.find_slow.telling import pairs_json, tell
 from agent.workloads.find_slow.verdict import judge
-from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, own_logs, seen_network
-from agent.workloads.option import Option, OptionParser
+from agent.workloads.option import Option, OptionParser, between
 from agent.workloads.torch_program import PRESETS
 
 OVER = ("tcp", "gloo", "nccl")
 MOST_GLOO_PODS = 8
+FROM_TO = "a number of seconds from 0.1 to 60"
 CONDUCTOR_GONE = "find-slow: the process on the first pod is gone"
 """What entrypoints/find-slow.py says on other pods then."""
-
-
-def seconds(text: str) -> float:
-    """A type of options: from a tenth of a second to a minute."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 60")
-    return value
 
 
 class FindSlow(Workload):
@@ -46,7 +32,7 @@ class FindSlow(Workload):
     kind: Kind = "everywhere"
     saves = False
     options = (
-        Option(("--seconds",), "N", "how long each pair is measured", "1", type=seconds),
+        Option(("--seconds",), "N", "how long each pair is measured", "1", type=between(0.1, 60, FROM_TO)),
         Option(
             ("--over",), "NAME", "tcp, gloo or nccl", "nccl where torch finds GPUs on all pods, else tcp", choices=OVER
         ),
@@ -89,9 +75,6 @@ class FindSlow(Workload):
     def is_victim(self, status: int, left: FailedPart) -> bool:
         return status == Exit.TRY_AGAIN and CONDUCTOR_GONE in left.output
 
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
-        return read_logs(files)
-
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """What was measured to the end counts, however the processes ended."""
         stages, peers = read_stages(outcome.record), context.plan.peers
@@ -104,7 +87,8 @@ class FindSlow(Workload):
             versions=stages.versions,
         )
         if not stages.ended or outcome.told:
-            end = self._broken(context, outcome)
+            early = JobEnd(Exit.WRONG_RESULT, "every process ended with 0, but the record of the pairs ends early")
+            end = first_failure(context, outcome, self.name) or broken_off(context, outcome) or early
             shown = told.table if stages.measured else ""
             return Judgement(end, shown, network.measurements(measured), "find-slow.log")
         more, what = stages.reasons(peers, not told.reasons), told.what
@@ -125,13 +109,6 @@ class FindSlow(Workload):
         ]
         measurements = network.measurements(measured._replace(reasons=reasons, found=found))
         return Judgement(network.end(end), "\n".join(said), measurements, "find-slow.log", files)
-
-    def _broken(self, context: RunContext, outcome: Outcome) -> JobEnd:
-        if outcome.cause is None and outcome.first is not None:
-            end = from_status(outcome.statuses[outcome.first], "find-slow", context.where(outcome.first))
-            return end._replace(why=last_lines(outcome.failures.get(outcome.first, FailedPart()).output))
-        what = "every process ended with 0, but the record of the pairs ends early"
-        return broken_off(context, outcome) or JobEnd(Exit.WRONG_RESULT, what)
 
 
 def without_host(place: Place) -> Place:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.fabrics import FABRICS
-from agent.workloads.option import Option, OptionParser, at_least
+from agent.workloads.option import Option, OptionParser, at_least, between
 
 TESTS = (
     "all_reduce",
@@ -33,13 +33,6 @@ def tests(text: str) -> tuple[str, ...]:
     return names
 
 
-def amount(text: str) -> float:
-    """A type of options: numbers."""
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
-        raise ArgumentTypeError(f"{text!r} is not a number such as 90")
-    return float(text)
-
-
 def saved(text: str) -> str:
     """A type of options: a name, or the absolute path of a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|/[^\0\n]{1,1000}", text):
@@ -47,6 +40,7 @@ def saved(text: str) -> str:
     return text
 
 
+AMOUNT = between(0, 1e9, "a number such as 90")
 OPTIONS = (
     Option(("--tests",), "A,B", f"which: {', '.join(TESTS)}", "all_reduce,all_gather", several=TESTS, type=tests),
     Option(
@@ -56,8 +50,8 @@ OPTIONS = (
         "1",
         type=at_least(1, 100),
     ),
-    Option(("--min-percent",), "P", "percentage of the baseline that is enough, else 65", "90", type=amount),
-    Option(("--min-busbw",), "G", "GB/s that the best size of every test must reach, else 65", type=amount),
+    Option(("--min-percent",), "P", "percentage of the baseline that is enough, else 65", "90", type=AMOUNT),
+    Option(("--min-busbw",), "G", "GB/s that the best size of every test must reach, else 65", type=AMOUNT),
     Option(("--save-baseline",), "NAME", "save a good run as a baseline", type=saved),
 )
 """Those of our own; all others go to every program of nccl-tests."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from agent.errors import SettingsError, UsageError
 from agent.launch import Launch
-from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.network import users_logs
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import read_options
@@ -15,15 +15,14 @@ from agent.workloads.pai_megatron.stages import stages
 from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.step_launch import start_stages
 from agent.workloads.step_record import open_step
-from agent.workloads.torch_failures import is_victim
+from agent.workloads.torchrun import ByTorchrun
 
 
-class PaiMegatron(Workload):
+class PaiMegatron(ByTorchrun):
     """Both of them."""
 
     name: str
     family: Family
-    kind: Kind = "everywhere"
     uses_fabric = True
     imports_torch = True
 
@@ -47,9 +46,6 @@ class PaiMegatron(Workload):
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> StageNotes | None:
         return noted(files) if files else None
-
-    def is_victim(self, status: int, left: FailedPart) -> bool:
-        return is_victim(status, left)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:
