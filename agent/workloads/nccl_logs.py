@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -91,11 +92,7 @@ def transport(texts: Iterable[str]) -> Transport:
 
 def warnings(texts: Iterable[str]) -> list[str]:
     """What NCCL warned of, each once, with how often; at most MOST_WARNINGS and a line that says so."""
-    counts: dict[str, int] = {}
-    for text in texts:
-        for line in WARNING.findall(text):
-            shown = cut_at_word(line, 500)
-            counts[shown] = counts.get(shown, 0) + 1
+    counts = Counter(cut_at_word(line, 500) for text in texts for line in WARNING.findall(text))
     lines = [f"{line} ({count} times)" if count > 1 else line for line, count in counts.items()]
     return at_most(lines, MOST_WARNINGS, "… and {} others")
 

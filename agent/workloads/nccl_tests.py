@@ -6,11 +6,12 @@ The text may be a whole log: several tables, lines of NCCL between the rows and 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.wire import finite
-from agent.workloads.sweeps import UNKNOWN, Kind, Measured, MeasuredSweep, Row, of_kinds
+from agent.workloads.sweeps import UNKNOWN, Kind, Measured, MeasuredSweep, Row, measured, of_kinds
 
 SUFFIX = re.compile(r"_perf.*")
 """all_reduce_perf_mpi → all_reduce"""
@@ -35,7 +36,10 @@ FIRST_ROW = re.compile(rf"^ *[0-9]+ +[0-9]+ +(?:{TYPE}) .*\n".encode(), re.MULTI
 NUMBER = r"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)"
 # A host's name may follow without a blank, as in "0" and "10-0-0-1:77 [0] NCCL INFO": no zero before other digits.
 COUNT = r"N/A|(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-IDENTITY = {"redop": r"(?P<redop>sum|prod|min|max|avg|mulsum|none)", "root": r"(?P<root>-1|0|[1-9][0-9]{0,8})"}
+IDENTITY = {
+    "redop": r"(?:\s+(?P<redop>sum|prod|min|max|avg|mulsum|none))?",  # hypercube_perf prints an empty operation
+    "root": r"\s+(?P<root>-1|0|[1-9][0-9]{0,8})",
+}
 EMPTY_GROUP = 30
 """Blanks in place of the out-of-place group, which nccl-tests leaves out when it replays a trace."""
 
@@ -65,32 +69,15 @@ def streams(text: str) -> list[list[str]]:
     return list(by_tag.values())
 
 
-class TableLayout(NamedTuple):
-    """The columns that a table's header names."""
-
-    identity: tuple[str, ...] = ("redop", "root")
-    """Releases before 2.13 have only those that the collective needs."""
-    per_iteration: int = 0
-    """i_* columns after each placement (-I)."""
-
-    @staticmethod
-    def of(columns: list[str]) -> TableLayout:
-        """From the header's words after "type"."""
-        identity = tuple(name for name in IDENTITY if name in columns)
-        return TableLayout(identity, sum(name.startswith("i_") for name in columns) // 2)
-
-    def preamble(self) -> re.Pattern[str]:
-        """What stands before the figures; other text may stand before that."""
-        fields = [r"(?P<size>[0-9]{1,18})", r"(?P<count>[0-9]{1,18})", f"(?P<type>{TYPE})"]
-        identity = "".join(
-            rf"\s+{IDENTITY[name]}" if name == "root" else rf"(?:\s+{IDENTITY[name]})?" for name in self.identity
-        )
-        return re.compile(r"(?<!\S)" + r"\s+".join(fields) + identity)  # hypercube_perf prints an empty operation
-
-    def group(self) -> re.Pattern[str]:
-        """The figures of one placement."""
-        figures = rf"({NUMBER})\s+({NUMBER})\s+({NUMBER})\s+({COUNT})" + rf"(?:\s+{NUMBER})" * self.per_iteration
-        return re.compile(rf"(\s*)(?<!\S)(?:{figures}|-\s+-\s+-\s+-(?!\S))")
+def row_patterns(columns: Collection[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What stands before the figures of a row (other text may stand before that), and the figures of one placement, by
+    the header's words after "type": releases before 2.13 have only those of operation and root that the collective
+    needs, and -I adds i_* columns after each placement."""
+    preamble = rf"(?<!\S)(?P<size>[0-9]{{1,18}})\s+(?P<count>[0-9]{{1,18}})\s+(?P<type>{TYPE})"
+    preamble += "".join(words for name, words in IDENTITY.items() if name in columns)
+    per_iteration = sum(name.startswith("i_") for name in columns) // 2
+    figures = rf"({NUMBER})\s+({NUMBER})\s+({NUMBER})\s+({COUNT})" + rf"(?:\s+{NUMBER})" * per_iteration
+    return re.compile(preamble), re.compile(rf"(\s*)(?<!\S)(?:{figures}|-\s+-\s+-\s+-(?!\S))")
 
 
 @dataclass
@@ -105,20 +92,6 @@ class OpenRow:
         known = self.known
         kind = known["type"], known.get("redop") or UNKNOWN.redop, int(known.get("root", UNKNOWN.root))
         return kind, Row(int(known["size"]), int(known["count"]), out, inside)
-
-
-def measured(match: re.Match[str]) -> Measured | None:
-    """None: no numbers, or four times "-", by which entrypoints/collectives.py marks what it has not measured."""
-    time, algbw, busbw = map(finite, match.groups()[1:4])
-    if time is None or algbw is None or busbw is None:
-        return None
-    return Measured(time, algbw, busbw, number_wrong(match[5]))
-
-
-def number_wrong(text: str) -> int | None:
-    """Wrong elements by the last column. In old releases it is the largest difference: only 0 says something."""
-    value = finite(text)
-    return int(value) if value is not None and value.is_integer() else None
 
 
 @dataclass
@@ -158,10 +131,7 @@ class TableReader:
         self.tables: list[PrintedTable] = []
         self.row: OpenRow | None = None
         """The row whose figures have not all come; the lines of others may stand between them."""
-        self.use(TableLayout())
-
-    def use(self, layout: TableLayout) -> None:
-        self.preamble, self.group = layout.preamble(), layout.group()
+        self.preamble, self.group = row_patterns(IDENTITY)
 
     def read(self, line: str) -> None:
         if "#" not in line or not (self.read_banner(line) or self.read_header(line) or self.read_footer(line)):
@@ -198,7 +168,7 @@ class TableReader:
             if table.rows or table.known.average_busbw is not None:
                 table = self.table(begins=True)
             table.begun = True
-            self.use(TableLayout.of(header[1].split()))
+            self.preamble, self.group = row_patterns(header[1].split())
         return bool(header)
 
     def read_footer(self, line: str) -> bool:
@@ -227,7 +197,8 @@ class TableReader:
         while self.row and (match := self.group.match(line, at)):
             if not self.row.groups and len(match[1]) >= EMPTY_GROUP:
                 self.row.groups.append(None)
-            self.row.groups.append(measured(match))
+            # No numbers, or four times "-", by which entrypoints/collectives.py marks what it has not measured.
+            self.row.groups.append(measured(match.groups()[1:4], match[5]))
             at = match.end()
             if len(self.row.groups) >= 2:
                 self.row = None

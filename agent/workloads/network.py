@@ -68,14 +68,12 @@ class NcclNetwork(NamedTuple):
     @staticmethod
     def of(logged: Mapping[int, Logged], steps: Iterable[str] = ()) -> NcclNetwork:
         """`logged`: completion index → what that pod found; `steps`: in their order, as far as it is known."""
-        transports: dict[str, dict[int, Transport]] = {step: {} for step in steps}
-        warnings: dict[str, None] = {}
-        for index, one in sorted(logged.items()):
-            for step, transport in one.transport.items():
-                transports.setdefault(step, {})[index] = transport
-            warnings.update(dict.fromkeys(f"pod {index}: {line}" for line in one.warnings))
-        version = next((one.nccl for _, one in sorted(logged.items()) if one.nccl), "")
-        transports = {step: of_pods for step, of_pods in transports.items() if of_pods}
+        pods = sorted(logged.items())
+        every = dict.fromkeys([*steps, *(step for _, one in pods for step in one.transport)])
+        seen = ((step, {index: one.transport[step] for index, one in pods if step in one.transport}) for step in every)
+        warnings = dict.fromkeys(f"pod {index}: {line}" for index, one in pods for line in one.warnings)
+        version = next((one.nccl for _, one in pods if one.nccl), "")
+        transports = {step: of_pods for step, of_pods in seen if of_pods}
         return NcclNetwork(transports, at_most(list(warnings), nccl_logs.MOST_WARNINGS), version)
 
     def __str__(self) -> str:

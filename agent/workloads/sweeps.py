@@ -9,6 +9,7 @@ from agent import wire
 from agent.decide import result
 from agent.decide.result import Measured as Measured
 from agent.decide.result import Row as Row
+from agent.wire import finite
 
 PLACEMENTS = ("out-of-place", "in-place")
 Kind = tuple[str, str, int]
@@ -44,6 +45,16 @@ class MeasuredSweep(result.Sweep):
 
 UNKNOWN = MeasuredSweep("", 0, "nccl", "", "none", -1, None, None, (), None, None, None)
 """What stands where a text does not say it."""
+
+
+def measured(figures: Iterable[object], wrong: object) -> Measured | None:
+    """One placement: time, algbw and busbw; None where one of these is no number. Of `wrong`, old releases make the
+    largest difference: only 0 says something."""
+    time, algbw, busbw = map(finite, figures)
+    if time is None or algbw is None or busbw is None:
+        return None
+    count = finite(wrong)
+    return Measured(time, algbw, busbw, int(count) if count is not None and count.is_integer() else None)
 
 
 def of_kinds(whole: MeasuredSweep, rows: Iterable[tuple[Kind, Row]]) -> tuple[MeasuredSweep, ...]:

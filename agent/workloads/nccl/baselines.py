@@ -163,10 +163,6 @@ class Runs(NamedTuple):
     """One for each run."""
 
     @property
-    def name(self) -> str:
-        return self.key.name
-
-    @property
     def iterations(self) -> int | None:
         counts = [sweep.iterations for sweep in self.sweeps]
         return None if None in counts else min((count for count in counts if count is not None), default=None)
@@ -261,11 +257,11 @@ def judge(
     for test in tests:
         reason = why_not or _not_comparable(test)
         if reason:
-            unjudged[test.name] = reason
+            unjudged[test.key.name] = reason
             continue
         known, medians = find(entries, test.key), test.medians()
         compared = [
-            Compared(test.name, size, speed, known[size].busbw[size], known[size])
+            Compared(test.key.name, size, speed, known[size].busbw[size], known[size])
             for size, speed in medians.items()
             if size in known
         ]
@@ -275,11 +271,11 @@ def judge(
             floor = f"every test reaches {min_busbw:g} GB/s"
             best = max(medians.values(), default=0.0)  # small sizes never reach the floor
             if best < min_busbw:
-                failures.append(f"{test.name}: at best {best:.2f} GB/s, --min-busbw {min_busbw:g} is wanted")
+                failures.append(f"{test.key.name}: at best {best:.2f} GB/s, --min-busbw {min_busbw:g} is wanted")
         elif known and not compared:
-            unjudged[test.name] = f"the baseline has other sizes: {', '.join(map(size_text, sorted(known)))}"
+            unjudged[test.key.name] = f"the baseline has other sizes: {', '.join(map(size_text, sorted(known)))}"
         elif not known:
-            unjudged[test.name] = f"there is no baseline for {test.key}"
+            unjudged[test.key.name] = f"there is no baseline for {test.key}"
     good = [*_least(rows, min_percent), *filter(None, [floor])]
     anyone = dict.fromkeys(row.baseline.name for row in rows if not row.baseline.keys[0].model)
     general = [f"the baseline {name} names no GPU model and counts for every one" for name in anyone]

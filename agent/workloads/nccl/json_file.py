@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.wire import finite
 from agent.workloads.nccl_tests import SUFFIX
-from agent.workloads.sweeps import UNKNOWN, Measured, MeasuredSweep, Row, of_kinds
+from agent.workloads.sweeps import UNKNOWN, Measured, MeasuredSweep, Row, measured, of_kinds
 
 
 def parse_json(text: str) -> tuple[MeasuredSweep, ...] | None:
@@ -75,9 +75,5 @@ def _ranks(config: Mapping[str, Any]) -> tuple[int, int, int]:
 def _measured(data: Mapping[str, Any] | None) -> Measured | None:
     if data is None:
         return None
-    time, algbw, busbw = (finite(data.get(name)) for name in ("time", "alg_bw", "bus_bw"))
-    time = finite(data.get("cpu_time")) if time is None else time
-    if time is None or algbw is None or busbw is None:
-        return None
-    wrong = finite(data.get("nwrong"))
-    return Measured(time, algbw, busbw, None if wrong is None else int(wrong))
+    time = data.get("cpu_time") if finite(data.get("time")) is None else data["time"]
+    return measured((time, data.get("alg_bw"), data.get("bus_bw")), data.get("nwrong"))

@@ -125,11 +125,11 @@ def rows(tests: Sequence[Runs], gate: SpeedGate) -> list[list[Any]]:
         for size, speeds in test.speeds().items():
             middle, worst = medians[size], min(speeds)
             spread = 100 * (max(speeds) - worst) / middle if middle and len(speeds) > 1 else None
-            beside = compared.get((test.name, size))
+            beside = compared.get((test.key.name, size))
             run = speeds.index(worst) + 1 if len(speeds) > 1 else None
             expected, percent = (beside.expected, round(beside.percent, 1)) if beside else (None, None)
             rounded = None if spread is None else round(spread, 2)
-            found.append([test.name, size, middle, rounded, worst, run, expected, percent])
+            found.append([test.key.name, size, middle, rounded, worst, run, expected, percent])
     return found
 
 

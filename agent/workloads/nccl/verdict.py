@@ -40,7 +40,7 @@ def judgement(run: Ended) -> Judgement:
             *measured.tables(found),
             *run.network.tables(),
         ],
-        sweeps=[measured.told(sweep, run.gate, test.name) for test in run.tests for sweep in test.sweeps],
+        sweeps=[measured.told(sweep, run.gate, test.key.name) for test in run.tests for sweep in test.sweeps],
         versions={"Open MPI": str(run.mpi.version), **measured.versions(run.outputs), **run.network.versions},
         gate=run.gate.to_json(),
         record=_record(run),
