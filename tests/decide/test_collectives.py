@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.collectives.record import CollectivesRecord
+from agent.workloads.collectives import CollectivesRecord
 from agent.workloads.rank_record import RecordVerdict, read_record
 from agent.workloads.sweeps import Measured, MeasuredSweep, Row
 from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
+from agent.workloads.connectivity import ConnectivityRecord, neighbours
 from agent.workloads.rank_record import PlannedRanks, RecordVerdict, read_record
 from tests.decide.rank_records import NAMES, PLANNED, SLOTS, TOKENS, Line, move, stranger, text, unreadable
 from tests.laws import examples

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.ddp.record import DdpRecord
+from agent.workloads.ddp import DdpRecord
 from agent.workloads.rank_record import RecordVerdict, read_record
 from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.words import at_most
-from agent.workloads.ddp.record import DdpRecord
+from agent.workloads.ddp import DdpRecord
 from agent.workloads.rank_record import DoingLine, PlannedRanks, read_record
 from agent.workloads.torch_program import TorchRecord
 from tests.decide.rank_records import NAMES, PLANNED, TOKENS, Line, common, end, move, stranger, text, unreadable

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.launch import Launch
-from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
+from agent.workloads.connectivity import ConnectivityRecord, neighbours
 from agent.workloads.rank_record import PlannedRanks, RecordVerdict, read_record
 from tests.mpi.conftest import CONNECTIVITY, ONE_VERSION, MakePods, Mpi, open_mpi_4, open_mpi_5
 from tests.mpi.pods import End, Pods

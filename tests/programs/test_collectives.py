@@ -12,7 +12,7 @@ import pytest
 
 from agent import wire
 from agent.decide.result import Row
-from agent.workloads.collectives.record import CollectivesRecord
+from agent.workloads.collectives import CollectivesRecord
 from agent.workloads.nccl_tests import parse
 from agent.workloads.rank_record import PlannedRanks, read_record
 from agent.workloads.sweeps import MeasuredSweep

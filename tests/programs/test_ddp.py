@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.workloads.ddp.record import DdpRecord
+from agent.workloads.ddp import DdpRecord
 from agent.workloads.rank_record import PlannedRanks, read_record
 from tests.programs.conftest import TOKEN, Start
 

@@ -1,7 +1,9 @@
-"""Reads and judges the record of the collectives test and its tables (the schema: entrypoints/collectives.py)."""
+"""`collectives`: the sweep of nccl-tests by torch.distributed, for pods that have torch and no nccl-tests."""
 
 from __future__ import annotations
 
+import argparse
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,9 +11,81 @@ from typing import Any
 from agent import wire
 from agent.decide.tables import render
 from agent.decide.words import at_most, size_text
-from agent.workloads.rank_record import PlannedRanks
+from agent.launch import Launch
+from agent.workloads.base import Outcome, RunContext
+from agent.workloads.nccl_tests import parse
+from agent.workloads.option import Option, OptionParser, at_least
+from agent.workloads.rank_record import PlannedRanks, read_record
 from agent.workloads.sweeps import PLACEMENTS, MeasuredSweep
-from agent.workloads.torch_program import TorchRecord
+from agent.workloads.torch_program import COMMON, TorchProgram, TorchRecord, start_program
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
+TYPES = ("int8", "uint8", "int32", "int64", "half", "float", "double", "bfloat16")
+OPERATIONS = ("sum", "prod", "min", "max", "avg")
+
+
+def byte_size(text: str) -> int:
+    """Bytes; "1.5M" is 1572864."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)", text, re.IGNORECASE)
+    value = int(float(found[1]) * 1024 ** " KMG".index(found[2].upper() or " ")) if found else 0
+    if not 0 < value < 1 << 50:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 64K, 1M or 8G")
+    return value
+
+
+OPTIONS = (
+    Option(("--tests",), "A,B", f"which: {', '.join(COLLECTIVES)}", "all", several=COLLECTIVES),
+    Option(("-b", "--minbytes"), "SIZE", "smallest size in bytes; K, M, G are ×1024", "1M", "64K", type=byte_size),
+    Option(("-e", "--maxbytes"), "SIZE", "largest size", "1G", "16M", type=byte_size),
+    Option(("-f", "--stepfactor"), "N", "factor from size to size", "2", "4", type=at_least(2)),
+    Option(("-i", "--stepbytes"), "SIZE", "step in bytes from size to size, instead of a factor", type=byte_size),
+    Option(("-n", "--iters"), "N", "timed runs", "20", "4", type=at_least(1)),
+    Option(("-w", "--warmup_iters"), "N", "warm-up runs", "5", "1", type=at_least(0)),
+    Option(("-c", "--check"), "N", "checked runs of each size; 0: none", "1", type=at_least(0)),
+    Option(("-d", "--datatype"), "TYPE", ", ".join(TYPES), "float", choices=TYPES),
+    Option(("-o", "--op"), "OP", f"reduction: {', '.join(OPERATIONS)}", "sum", choices=OPERATIONS),
+    Option(("-r", "--root"), "RANK", "root of broadcast", "0", type=at_least(0)),
+    Option(
+        ("--budget-seconds",),
+        "N",
+        "most time for one measurement: on slow links fewer runs are timed, and a line says so",
+        "10",
+        type=float,
+    ),
+    *COMMON,
+)
+
+
+class Collectives(TorchProgram):
+    name = "collectives"
+    options = OPTIONS
+    good = "collectives are right"
+    bad = "collectives are wrong"
+    before_summary = ";"
+    output_bytes = 1 << 20
+    """Six tables, each with a line for each of a thousand ranks."""
+
+    def check(self, context: RunContext) -> None:
+        parser = OptionParser(self.name, OPTIONS)
+        parser.add_argument("collectives", nargs="*", metavar="TEST")
+        options = parser.parse_args(context.args)
+        tests = [*filter(None, (options.tests or "").split(",")), *options.collectives]
+        if unknown := [name for name in tests if name not in COLLECTIVES]:
+            parser.error(f"no test {', '.join(unknown)}: there are {', '.join(COLLECTIVES)}")
+        if options.stepfactor and options.stepbytes:
+            parser.error("argument -i/--stepbytes: not allowed with argument -f/--stepfactor")
+        ranks = context.per_pod * len(context.names)
+        if (options.root or 0) >= ranks:
+            parser.error(f"no rank {options.root} for --root: there are {ranks} ranks")
+        if options.minbytes and options.maxbytes and options.minbytes > options.maxbytes:
+            parser.error(f"minbytes {options.minbytes} is more than maxbytes {options.maxbytes}")
+
+    def launch(self, context: RunContext) -> Launch:
+        return start_program(context, "collectives.py")
+
+    def read(self, outcome: Outcome) -> CollectivesRecord:
+        return read_record(outcome.record, CollectivesRecord(sweeps=parse(outcome.output)))
+
 
 Place = tuple[str, int, str]
 """Collective, size in bytes, placement."""
