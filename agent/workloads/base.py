@@ -228,7 +228,7 @@ class Workload(ABC):
     """Decides only: what to launch, and what its end means. What is said here holds for most workloads."""
 
     name: str
-    kind: Kind
+    kind: Kind = "everywhere"
     exclusive = True
     """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
     fail_fast = True

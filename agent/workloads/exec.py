@@ -7,13 +7,12 @@ from agent.decide.subset import grouped, pods_text
 from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
+from agent.workloads.base import Judgement, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
 
 
 class Exec(Workload):
     name = "exec"
-    kind: Kind = "everywhere"
     exclusive = False
     fail_fast = False
 

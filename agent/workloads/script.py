@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
+from agent.workloads.base import Judgement, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure, first_failure
 from agent.workloads.why_variables import why_variables
 
 
 class Script(Workload):
     name = "script"
-    kind: Kind = "everywhere"
     passes_on = "the script"
 
     def check(self, context: RunContext) -> None:

@@ -9,7 +9,7 @@ from agent.decide.torchrun import TorchrunTarget, torchrun_launch, torchrun_targ
 from agent.errors import UsageError
 from agent.launch import Launch, is_python
 from agent.paths import shipped
-from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
+from agent.workloads.base import FailedPart, Judgement, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
 from agent.workloads.held_rank import check_held, hold, nobody_came
 from agent.workloads.network import users_logs, users_network
@@ -19,8 +19,6 @@ from agent.workloads.why_variables import why_variables
 
 class ByTorchrun(Workload):
     """torchrun starts it on every pod."""
-
-    kind: Kind = "everywhere"
 
     def is_victim(self, status: int, left: FailedPart) -> bool:
         return is_victim(status, left)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,7 +149,7 @@ def test_tables_have_a_row_for_each_pod_in_the_order_of_the_plan() -> None:
 
 
 def test_releases_that_differ_are_all_named() -> None:
-    assert versions({0: node(), 1: replace(node(), version="1.1")}) == {"DeepEP": "1.1, 1.2.1+8a07e7e"}
+    assert versions({0: node(), 1: node()._replace(version="1.1")}) == {"DeepEP": "1.1, 1.2.1+8a07e7e"}
     assert versions({0: Node()}) == {}
 
 
@@ -159,7 +157,7 @@ def test_releases_that_differ_are_all_named() -> None:
 
 
 def slow(rdma: float) -> Node:
-    return replace(node(), best={name: replace(best, rdma=rdma) for name, best in node().best.items()})
+    return node()._replace(best={name: best._replace(rdma=rdma) for name, best in node().best.items()})
 
 
 def test_the_published_figures_pass() -> None:
@@ -171,7 +169,7 @@ def test_the_published_figures_pass() -> None:
 @pytest.mark.parametrize(("percent", "status"), [(90, "failed"), (80, "passed"), (0, "passed")])
 def test_below_the_reference(percent: float, status: str) -> None:
     best = {**node().best, "combine": Best(65.0, 200.0)}
-    speed = judge_speed({0: node(), 1: replace(node(), best=best)}, 2, SpeedLimits(percent, 10.0), None)
+    speed = judge_speed({0: node(), 1: node()._replace(best=best)}, 2, SpeedLimits(percent, 10.0), None)
     assert speed.gate["status"] == status
     if status == "failed":
         assert speed.reasons == ["pod 1: combine 65.00 GB/s over RDMA, below 67.5 GB/s, 90 % of the reference"]
@@ -189,14 +187,14 @@ def test_below_the_reference(percent: float, status: str) -> None:
     ],
 )
 def test_without_a_reference_it_is_not_judged(change: dict[str, object], count: int, why: str) -> None:
-    speed = judge_speed({0: replace(slow(12.0), **change)}, count, DEFAULT, None)  # type: ignore[arg-type]
+    speed = judge_speed({0: slow(12.0)._replace(**change)}, count, DEFAULT, None)  # type: ignore[arg-type]
     assert (list(speed.reasons), speed.gate["status"]) == ([], "not judged")
     assert why in speed.gate["reason"]
 
 
 @pytest.mark.parametrize(("mapping", "told"), [(None, "is not set here"), ("0:mlx5_0:1", "is '0:mlx5_0:1' here")])
 def test_all_gpus_through_one_nic(mapping: str | None, told: str) -> None:
-    for node_ in (slow(6.5), replace(slow(6.5), gpus="")):
+    for node_ in (slow(6.5), slow(6.5)._replace(gpus="")):
         speed = judge_speed({0: node(), 1: node_}, 2, DEFAULT, mapping)
         assert speed.gate["status"] == "failed"
         assert "pod 1: dispatch FP8 6.50 GB/s over RDMA" in speed.reasons[0]
@@ -204,10 +202,10 @@ def test_all_gpus_through_one_nic(mapping: str | None, told: str) -> None:
 
 
 def test_a_floor_of_ones_own() -> None:
-    without = replace(node(), gpus="")
+    without = node()._replace(gpus="")
     speed = judge_speed({0: without}, 2, SpeedLimits(90.0, 72.5), None)
     assert speed.reasons == ["pod 0: dispatch FP8 70.50 GB/s over RDMA, below 72.5 GB/s, the floor (--min-rdma)"]
-    few = replace(slow(3.0), config={**CONFIG, "num_tokens": 16})
+    few = slow(3.0)._replace(config={**CONFIG, "num_tokens": 16})
     assert judge_speed({0: few}, 2, SpeedLimits(90.0, 0.0), None).gate["status"] == "not judged"
 
 

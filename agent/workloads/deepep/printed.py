@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
 from agent.decide.result import Table
@@ -42,8 +41,7 @@ _CONFIG = re.compile(r"\[config\] (\w+=\d+(?:, \w+=\d+)*)")
 _ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b(?::.*)?)$", re.MULTILINE | re.ASCII)
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(NamedTuple):
     """The best of one operation on one node, in GB/s."""
 
     rdma: float
@@ -54,8 +52,7 @@ class Best:
     """How long the transfer took, without the notification before it."""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """What one node's test has printed."""
 
     script: str = ""
@@ -68,8 +65,8 @@ class Node:
     passed: int = 0
     open: tuple[str, ...] = ()
     """Cases that were begun and did not pass, a few of them."""
-    config: Mapping[str, int] = field(default_factory=dict)
-    best: Mapping[str, Best] = field(default_factory=dict)
+    config: Mapping[str, int] = {}
+    best: Mapping[str, Best] = {}
     """The best of each operation in OPERATIONS."""
     error: str = ""
     """The last exception on stderr."""

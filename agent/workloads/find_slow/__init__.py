@@ -11,7 +11,7 @@ from agent.decide.words import at_most, lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch, packed
 from agent.paths import package_home, shipped
-from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
+from agent.workloads.base import FailedPart, Judgement, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import broken_off, first_failure
 from agent.workloads.find_slow.stages import read_stages
 from agent.workloads.find_slow.telling import pairs_json, tell
@@ -29,7 +29,6 @@ CONDUCTOR_GONE = "find-slow: the process on the first pod is gone"
 
 class FindSlow(Workload):
     name = "find-slow"
-    kind: Kind = "everywhere"
     saves = False
     options = (
         Option(("--seconds",), "N", "how long each pair is measured", "1", type=between(0.1, 60, FROM_TO)),

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -51,8 +50,7 @@ class Key(NamedTuple):
         return f"{self.name} on {nodes}{gpus} with profile {self.profile or 'none'}"
 
 
-@dataclass(frozen=True)
-class KnownBaseline:
+class KnownBaseline(NamedTuple):
     """One entry of a file of baselines."""
 
     name: str
@@ -207,8 +205,7 @@ class Compared(NamedTuple):
         return f"{self.test} of {size_text(self.size)}: {self.measured:.2f} GB/s are {beside}"
 
 
-@dataclass(frozen=True)
-class SpeedGate:
+class SpeedGate(NamedTuple):
     """What became of the comparison."""
 
     status: Status
@@ -216,7 +213,7 @@ class SpeedGate:
     failures: Sequence[str] = ()
     """A sentence each."""
     rows: Sequence[Compared] = ()
-    unjudged: Mapping[str, str] = field(default_factory=dict)
+    unjudged: Mapping[str, str] = {}
     """Test → why it was not judged."""
 
     def to_json(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.fabrics import FABRICS
 from agent.workloads.option import Option, OptionParser, at_least, between
@@ -101,8 +101,7 @@ SIZES = {"b": "2M", "e": "16G", "f": "2"}
 COUNTS = {"g": "1", "n": "20", "w": "5"}
 
 
-@dataclass(frozen=True)
-class NcclOptions:
+class NcclOptions(NamedTuple):
     """What is to be run, and how it is judged."""
 
     tests: tuple[str, ...]

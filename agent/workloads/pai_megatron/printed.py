@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agent import wire
 from agent.decide.result import Iteration, Training
@@ -22,8 +21,7 @@ TRAIN, JSON_SFT = TRAININGS = ("train", "json-sft")
 """Stages."""
 
 
-@dataclass(frozen=True)
-class StageFailure:
+class StageFailure(NamedTuple):
     """Why the stages ended on one pod."""
 
     stage: str = ""
@@ -33,13 +31,12 @@ class StageFailure:
     origin: Literal["agent", "workload"] = "agent"
 
 
-@dataclass(frozen=True)
-class StageNotes:
+class StageNotes(NamedTuple):
     """What one pod found in its files; travels to the coordinator."""
 
     trainings: Sequence[Training] = ()
     failure: StageFailure | None = None
-    logs: Logged = field(default_factory=Logged)
+    logs: Logged = Logged()
     """What NCCL's logs say."""
 
 
