@@ -9,7 +9,7 @@ from typing import Any
 from agent.decide.inventory import Inventory
 from agent.decide.words import is_are, listed, plural
 from agent.fabrics.checks import gpu_count, plugin_problems
-from agent.fabrics.fabric import Fabric, Needs, Variables, nccl_libraries
+from agent.fabrics.fabric import Fabric, Needs, Variables
 
 MARK = "/run/tcpx"
 """The daemon's sockets: a mount that only an A3 pod has."""
@@ -21,7 +21,7 @@ DRIVER = 535
 
 def _needs(environ: Variables) -> Needs:
     sockets = environ.get("NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX") or MARK
-    return Needs(nccl_libraries(environ), socket_dir=sockets)
+    return Needs(socket_dir=sockets)
 
 
 def _problems(inventory: Inventory) -> Iterator[str]:

@@ -9,7 +9,7 @@ from agent.decide.inventory import Inventory
 from agent.decide.words import listed, plural
 from agent.fabrics import a4_gib
 from agent.fabrics.checks import gpu_count, wrong_gids
-from agent.fabrics.fabric import Fabric, Needs, Variables, nccl_libraries
+from agent.fabrics.fabric import Fabric, Needs, Variables
 
 MARK = "/opt/deepep"
 SCRIPT = f"{MARK}/unified-env.sh"
@@ -18,7 +18,7 @@ NIC_MAP = "DEEP_EP_DEVICE_TO_HCA_MAPPING"
 
 
 def _needs(environ: Variables) -> Needs:
-    return Needs([*nccl_libraries(environ), *_nvshmem(environ)])
+    return Needs(_nvshmem(environ))
 
 
 def _nvshmem(environ: Variables) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agent.decide.inventory import Inventory
 from agent.decide.words import is_are, listed
 from agent.fabrics.checks import plugin_problems, rdma_count, wrong_gids
-from agent.fabrics.fabric import Fabric, Needs, Variables, nccl_libraries
+from agent.fabrics.fabric import Fabric, Needs, Variables
 
 MARK = "/usr/local/gib"
 SCRIPT = f"{MARK}/scripts/set_nccl_env.sh"
@@ -17,7 +17,7 @@ NETWORK = "gIB"
 
 def _needs(environ: Variables) -> Needs:
     tuner = environ.get("NCCL_TUNER_CONFIG_PATH", "")
-    return Needs(nccl_libraries(environ), [f"{_libraries(environ)}/libnccl-net.so", *([tuner] if tuner else [])])
+    return Needs(files=[f"{_libraries(environ)}/libnccl-net.so", *([tuner] if tuner else [])])
 
 
 def _libraries(environ: Variables) -> str:

@@ -73,10 +73,8 @@ def wrong_gids(inventory: Inventory, variable: str, names: Sequence[str] | None)
 
 
 def _good_gid(port: Mapping[str, Any], index: str) -> bool:
-    for gid in port["gids"]:
-        if str(gid["index"]) == index:
-            return bool(gid["type"] == ROCE_V2 and gid["gid"].startswith(IPV4_MAPPED))
-    return False
+    used = (gid for gid in port["gids"] if str(gid["index"]) == index)
+    return any(gid["type"] == ROCE_V2 and gid["gid"].startswith(IPV4_MAPPED) for gid in used)
 
 
 def _active(device: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.decide.inventory import NCCL, Inventory
+from agent.decide.inventory import Inventory
 
 Variables = Mapping[str, str]
 
@@ -13,8 +13,9 @@ Variables = Mapping[str, str]
 class Needs(NamedTuple):
     """What to look for in a pod."""
 
-    libraries: Sequence[str]
-    """Names that the loader is asked for, as NCCL and the programs ask for them."""
+    libraries: Sequence[str] = ()
+    """Names that the loader is asked for, as programs ask for them; NCCL and its plugin, which every pod is asked for,
+    need not be named."""
     files: Sequence[str] = ()
     """Files that must be there."""
     socket_dir: str = ""
@@ -48,8 +49,3 @@ def plugin(environ: Variables) -> str:
     if "/" in name or name.endswith(".so"):
         return name
     return f"libnccl-net-{name}.so" if name else "libnccl-net.so"
-
-
-def nccl_libraries(environ: Variables) -> list[str]:
-    """What every pod is asked for, with or without a fabric."""
-    return [NCCL, plugin(environ)]

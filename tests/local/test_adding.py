@@ -44,7 +44,7 @@ FABRIC = '''\
 
 from agent.fabrics.fabric import Fabric, Needs
 
-FABRIC = Fabric("a5-test", "/opt/a5", "A5", lambda environ: Needs(["libnccl.so.2"]), lambda inventory: ["no A5 here"])
+FABRIC = Fabric("a5-test", "/opt/a5", "A5", lambda environ: Needs(), lambda inventory: ["no A5 here"])
 '''
 VERB = '''\
 """`a4-agent greet`."""
