@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.mpi import MpiWorkload
-from agent.workloads.nccl.ended import Ended
 from agent.workloads.nccl.notes import Noted, noted
 from agent.workloads.nccl.options import OPTIONS, parse_options
 from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
-from agent.workloads.nccl.verdict import judgement
+from agent.workloads.nccl.verdict import Ended, judgement
 from agent.workloads.nccl_tests import FIRST_ROW
 from agent.workloads.step_launch import start_steps
 from agent.workloads.step_record import open_step
