@@ -23,7 +23,7 @@ from agent.workloads.mpi import (
     start,
     usable_mpi,
 )
-from agent.workloads.network import users_logs, users_network
+from agent.workloads.network import logs_of, users_logs, users_network
 
 
 class Mpirun(MpiWorkload):
@@ -64,6 +64,6 @@ class Mpirun(MpiWorkload):
         if end.code and end.origin == "workload":
             said = last_words(context, ended.first, last_lines(without_notices(outcome.output)), outcome.output)
             end = end._replace(why=lines(said, end.why))
-        network = users_network(context, outcome)
+        network = users_network(context, outcome, logs_of(outcome))
         measurements = Measurements(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
         return Judgement(network.end(end), network.text(), network.measurements(measurements))

@@ -164,10 +164,8 @@ def seen_network(
     return NetworkVerdict(network, network.wrong(context.profile), unknown_on(silent), must)
 
 
-def users_network(context: RunContext, outcome: Outcome, logged: Mapping[int, Logged] | None = None) -> NetworkVerdict:
-    """What follows for a program of the user's, whose pods noted `logged`, or nothing but that."""
-    if logged is None:
-        logged = logs_of(outcome)
+def users_network(context: RunContext, outcome: Outcome, logged: Mapping[int, Logged]) -> NetworkVerdict:
+    """What follows for a program of the user's, whose pods noted `logged`."""
     must = context.environ.get(SETTING, "").lower() == FAIL
     return seen_network(context, outcome, logged, step=context.spec.workload, used=False, must=must)
 

@@ -32,7 +32,7 @@ class PlannedRanks(NamedTuple):
 
     def short(self, rank: int) -> str:
         """The same without the domain."""
-        return short(self.pod(rank))
+        return self.pod(rank).split(".")[0]
 
     def on(self, rank: int) -> str:
         """A rank and its pod, as in all other lines: "rank 3 on pod job-0-1"."""
@@ -174,7 +174,7 @@ class RankRecord:
             elif seen.token not in pods:
                 where = f"runs on node {seen.node} in no pod of the plan"
             elif pods[seen.token] != seen.rank // planned.slots:
-                where = f"runs on pod {short(planned.names[pods[seen.token]])}"
+                where = f"runs on pod {planned.names[pods[seen.token]].split('.')[0]}"
             else:
                 continue
             found.append(f"rank {seen.rank} {where}, the plan puts it on pod {planned.short(seen.rank)}")
@@ -213,8 +213,3 @@ def read_record(text: str, record: AnyRecord) -> AnyRecord:
 def ranks_text(ranks: Sequence[int]) -> str:
     """rank 3, ranks 0-7, 9"""
     return ("rank " if len(set(ranks)) == 1 else "ranks ") + ranges(ranks).replace(",", ", ")
-
-
-def short(name: str) -> str:
-    """A pod's name without the domain."""
-    return name.split(".")[0]

@@ -12,7 +12,7 @@ from agent.paths import shipped
 from agent.workloads.base import FailedPart, Judgement, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
 from agent.workloads.held_rank import check_held, hold, nobody_came
-from agent.workloads.network import users_logs, users_network
+from agent.workloads.network import logs_of, users_logs, users_network
 from agent.workloads.torch_failures import is_victim, torchrun_failure
 from agent.workloads.why_variables import why_variables
 
@@ -60,7 +60,7 @@ class Torchrun(ByTorchrun):
         return [target.word] if target.kind in ("script", "path") else []
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        network = users_network(context, outcome)
+        network = users_network(context, outcome, logs_of(outcome))
         failure = nobody_came(context, outcome) or torchrun_failure(context, outcome)
         end = network.end(failure or end_without_failure(context, outcome, "torchrun"))
         return Judgement(end, network.text(), network.measurements(Measurements()))

@@ -50,7 +50,17 @@ class DeepEp(MpiWorkload):
         # mpirun, ssh and the shells live without the preloaded library, which is for the test alone.
         preload = context.environ.get("LD_PRELOAD", "")
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
-        given = _given(context) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
+        given = {
+            "WORLD_SIZE": str(len(context.plan.peers)),  # of nodes, to DeepEP; RANK is set where each rank starts
+            "MASTER_ADDR": context.plan.peers[0].name,
+            # The pods' own is torchrun's: only one of the shell is meant for this.
+            "MASTER_PORT": context.spec.env.get("MASTER_PORT", str(PORT)),
+            "A4_DEEPEP_DIR": context.environ.get("A4_DEEPEP_DIR") or DEEPEP_DIR,
+            "A4_WORKLOAD_PYTHON": context.workload_python,
+            "A4_NOTES_DIR": context.notes_dir,
+            **({"A4_DEEPEP_PRELOAD": preload} if preload else {}),
+            **recorded(context),
+        }
         launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
         endless = re.search(rf"{PRESSURE}[= ](?!0\b)", " ".join(args))
         note = f"{PRESSURE} has no end of its own and no verdict but that of a limit: end it with Ctrl-C"
@@ -103,19 +113,6 @@ def _asked(context: RunContext) -> tuple[SpeedLimits, list[str]]:
     if context.plan.slots != GPUS:
         raise SettingsError([f"deepep needs {GPUS} GPUs in every pod; GPUS_PER_NODE is {context.plan.slots}"])
     return own_options(context.args)
-
-
-def _given(context: RunContext) -> dict[str, str]:
-    """Variables from the agent. The pods' own MASTER_PORT is torchrun's: only one of the shell is meant for this."""
-    return {
-        "WORLD_SIZE": str(len(context.plan.peers)),  # of nodes, to DeepEP; RANK is set where each rank starts
-        "MASTER_ADDR": context.plan.peers[0].name,
-        "MASTER_PORT": context.spec.env.get("MASTER_PORT", str(PORT)),
-        "A4_DEEPEP_DIR": context.environ.get("A4_DEEPEP_DIR") or DEEPEP_DIR,
-        "A4_WORKLOAD_PYTHON": context.workload_python,
-        "A4_NOTES_DIR": context.notes_dir,
-        **recorded(context),
-    }
 
 
 def _end(

@@ -205,6 +205,5 @@ def _circle(nodes: Sequence[int], number: int) -> list[Pair]:
     first, *others = around
     shift = number % max(1, len(others))
     turned = [first, *others[shift:], *others[:shift]]
-    ends = zip(turned, reversed(turned), strict=True)
-    couples = [couple for couple, _ in zip(ends, range(len(turned) // 2), strict=False)]
+    couples = zip(turned[: len(turned) // 2], reversed(turned), strict=False)
     return [_pair(one, other) for one, other in couples if one is not None and other is not None]

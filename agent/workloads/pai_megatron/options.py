@@ -122,7 +122,8 @@ class VariableReader:
     def options(self) -> Options:
         """All of it, with the default in place of what is wrong."""
         size = self.read("MP_MODEL_SIZE", one_of(*self.family.sizes), self.family.size)
-        paths = Paths(self.workspace(), self.family, self.family.sizes[size])
+        root = next((name for name in ("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR") if self.environ.get(name)), "")
+        paths = Paths(self.read(root, path, WORKSPACE).rstrip("/"), self.family, self.family.sizes[size])
         of_script = {name: self.read(name, *row) for name, row in OF_SCRIPT.items() if self.environ.get(name)}
         trainings = {TRAIN: self.training(paths, size, self.sft(), of_script)}
         if self.read("USE_JSON_SFT", flag, "false"):
@@ -150,10 +151,6 @@ class VariableReader:
             revision=self.setting("A4_MODEL_REVISION"),
             dataset_url=(self.setting("A4_DATASET_URL") or versions.DATASETS).rstrip("/"),
         )
-
-    def workspace(self) -> str:
-        name = next((name for name in ("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR") if self.environ.get(name)), "")
-        return self.read(name, path, WORKSPACE).rstrip("/")
 
     def skipped(self, names: Sequence[str]) -> str:
         """The first of these that is true, as it was said; empty: none is."""

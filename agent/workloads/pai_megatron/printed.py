@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from agent import wire
@@ -42,14 +43,10 @@ class StageNotes(NamedTuple):
 
 def noted(files: Mapping[str, str]) -> StageNotes:
     trainings = read_trainings(files.get(ITERATIONS, "").splitlines())
-    return StageNotes(trainings, _failure(files.get(END, "")), read_logs(files))
-
-
-def _failure(text: str) -> StageFailure | None:
-    try:
-        return wire.from_json(StageFailure, json.loads(text))
-    except ValueError:
-        return None
+    failure = None
+    with suppress(ValueError):  # there is none, or it was cut off
+        failure = wire.from_json(StageFailure, json.loads(files.get(END, "")))
+    return StageNotes(trainings, failure, read_logs(files))
 
 
 def read_trainings(lines: Iterable[str]) -> tuple[Training, ...]:
