@@ -105,7 +105,7 @@ class CollectivesRecord(TorchRecord):
 
     def read_sweep(self, values: Mapping[str, Any]) -> None:
         self.begun.append(str(values["collective"]))
-        self.note_collective(values)
+        self.note("first-collective", values)
 
     def read_wrong(self, values: Mapping[str, Any]) -> None:
         place = str(values["collective"]), int(values["size"]), str(values["placement"])

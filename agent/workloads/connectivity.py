@@ -75,7 +75,7 @@ class Connectivity(MpiWorkload):
             reasons=verdict.reasons,
             tables=record.tables(planned),
             versions={"Open MPI": str(mpi.version)},
-            phases=record.phases(),
+            phases=record.phases,
             record=record.as_json(planned),
         )
         # Ranks that did not report are no finding where the end has a cause.
@@ -149,7 +149,7 @@ class ConnectivityRecord(RankRecord):
 
     def read_sum(self, values: Mapping[str, Any]) -> None:
         self.sums = wire.from_json(tuple[WrongElement, ...], values["wrong"])
-        self.note_collective(values)
+        self.note("first-collective", values)
 
     def read_pair(self, values: Mapping[str, Any]) -> None:
         self.pairs.append(wire.from_json(Pair, values))

@@ -98,7 +98,7 @@ class DdpRecord(TorchRecord):
 
     def read_sum(self, values: Mapping[str, Any]) -> None:
         self.sums = wire.from_json(tuple[WrongSum, ...], values["wrong"])
-        self.note_collective(values)
+        self.note("first-collective", values)
 
     def read_parameters(self, values: Mapping[str, Any]) -> None:
         self.different = wire.from_json(tuple[int, ...], values["different"])

@@ -94,13 +94,15 @@ class RankRecord:
     first: DoingLine | None = None
     """The first in a row with the same words as `doing`."""
     finished: Sequence[int] | None = None
-    collective: float | None = None
-    """When all ranks had done the first collective that is under test, in seconds since 1970."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Moments of the run for result.json, in seconds since 1970: `ranks-ready`, all ranks had found each other;
+    `first-collective`, all had done the first collective that is under test."""
     damaged: list[int] = field(default_factory=list)
     """Numbers (from 1) of lines that could not be read; a last line without its end is none of them."""
 
     def read_ranks(self, values: Mapping[str, Any]) -> None:
         self.ranks = wire.from_json(tuple[RankSeen, ...], values["ranks"])
+        self.note("ranks-ready", values)
 
     def read_doing(self, values: Mapping[str, Any]) -> None:
         self.doing = doing = wire.from_json(DoingLine, values)
@@ -110,14 +112,10 @@ class RankRecord:
     def read_end(self, values: Mapping[str, Any]) -> None:
         self.finished = wire.from_json(tuple[int, ...], values["finished"])
 
-    def note_collective(self, values: Mapping[str, Any]) -> None:
-        """This line is written when a collective under test is done."""
-        if self.collective is None and "time" in values:
-            self.collective = float(values["time"])
-
-    def phases(self) -> dict[str, float]:
-        """Moments of the run for result.json."""
-        return {} if self.collective is None else {"first-collective": self.collective}
+    def note(self, moment: str, values: Mapping[str, Any]) -> None:
+        """This line is written at that moment, if it is the first of its kind and says when."""
+        if "time" in values:
+            self.phases.setdefault(moment, float(values["time"]))
 
     def wrong(self, planned: PlannedRanks) -> list[str]:
         """What is wrong, however far the record goes, a sentence each."""

@@ -49,18 +49,12 @@ class TorchRecord(RankRecord):
     """Name → version, for result.json: python, torch, cuda, nccl."""
     sweeps: Sequence[MeasuredSweep] = ()
     """Tables that the program printed."""
-    ready: float | None = None
-    """When all ranks had found each other, in seconds since 1970."""
 
     def read_start(self, values: Mapping[str, Any]) -> None:
         self.version, self.program = int(values["version"]), str(values.get("program", ""))
         if self.version == VERSION:
             self.launched, self.backend = int(values["ranks"]), str(values["backend"])
             self.versions = wire.from_json(dict[str, str], values["versions"])
-
-    def read_ranks(self, values: Mapping[str, Any]) -> None:
-        super().read_ranks(values)
-        self.ready = float(values["time"])
 
     def wrong(self, planned: PlannedRanks) -> list[str]:
         return self.miscounted(planned) or at_most(self.misplaced(planned))
@@ -87,10 +81,6 @@ class TorchRecord(RankRecord):
             "finished": self.finished,
             "doing": str(self.doing or ""),
         }
-
-    def phases(self) -> dict[str, float]:
-        found = super().phases()
-        return found if self.ready is None else {"ranks-ready": self.ready, **found}
 
     def summary(self) -> str:
         """What was found, in one line."""
@@ -138,7 +128,7 @@ class TorchProgram(ByTorchrun):
             tables=record.tables(planned),
             sweeps=[sweep.told() for sweep in record.sweeps],
             versions=record.versions,
-            phases=record.phases(),
+            phases=record.phases,
             record=record.as_json(planned),
         )
         what = f"{self.name}:" if end.code else f"{end.what}{self.before_summary}"

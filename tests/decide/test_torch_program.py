@@ -31,7 +31,7 @@ def test_what_is_known_of_a_run() -> None:
     record = parsed([*common("ddp"), DOING])
     assert (record.program, record.launched, record.backend) == ("ddp", 6, "gloo")
     assert record.versions == {"python": "3.11.7", "torch": "2.13.0+cpu"}
-    assert record.phases() == {"ranks-ready": 102.5}
+    assert record.phases == {"ranks-ready": 102.5}
     assert record.doing == DoingLine("all_reduce, 1 GiB", 31, 120)
     shown = record.as_json(PLANNED)
     assert shown["mapping"][5] == {"rank": 5, "planned_pod": NAMES[2], "node": "node-2", "device": "cpu"}
@@ -40,7 +40,7 @@ def test_what_is_known_of_a_run() -> None:
 
 def test_what_is_known_before_the_ranks_have_met() -> None:
     record = parsed(common("ddp")[:1])
-    assert record.phases() == {}
+    assert record.phases == {}
     assert record.stopped() == "6 ranks were started, but not all of them found each other"
 
 
