@@ -80,21 +80,18 @@ def judge_speed(nodes: Mapping[int, Node], count: int, limits: SpeedLimits, mapp
     if any(best.rdma < BROKEN for node in nodes.values() for best in node.best.values()) and slow:
         slow.append(_one_nic(mapping))
     reference, why_not = _reference(nodes, count)
-    if reference is None:
-        status = "failed" if slow else "not judged"
-        return Speed(slow, {"status": status, "reason": slow[0] if slow else why_not, "min_rdma": limits.rdma})
-    wanted = {name: rdma * limits.percent / 100 for name, rdma in reference.rdma.items()}
-    text = f"{limits.percent:g} % of the reference"
-    slow += [] if slow else _below(nodes, wanted, text)
-    good = f"every node has {text} for {reference.nodes} nodes ({reference.source}), or more"
-    gate = {
-        "status": "failed" if slow else "passed",
-        "reason": slow[0] if slow else good,
-        "min_rdma": limits.rdma,
-        "min_percent": limits.percent,
-        "reference": {"rdma": dict(reference.rdma), "source": reference.source},
-    }
-    return Speed(slow, gate)
+    gate: dict[str, Any] = {"status": "not judged", "reason": why_not, "min_rdma": limits.rdma}
+    if reference is not None:
+        text = f"{limits.percent:g} % of the reference"
+        wanted = {name: rdma * limits.percent / 100 for name, rdma in reference.rdma.items()}
+        slow += [] if slow else _below(nodes, wanted, text)
+        gate |= {
+            "status": "passed",
+            "reason": f"every node has {text} for {reference.nodes} nodes ({reference.source}), or more",
+            "min_percent": limits.percent,
+            "reference": {"rdma": dict(reference.rdma), "source": reference.source},
+        }
+    return Speed(slow, {**gate, "status": "failed", "reason": slow[0]} if slow else gate)
 
 
 def _below(nodes: Mapping[int, Node], wanted: Mapping[str, float], what: str) -> list[str]:

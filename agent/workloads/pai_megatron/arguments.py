@@ -140,21 +140,10 @@ def checkpoint_name(label: str, values: Mapping[str, str]) -> str:
     warmup = int(values["WARMUP_TOKENS"])
     if not sft:
         warmup = warmup // int(values["GLOBAL_BATCH_SIZE"]) // int(values["SEQ_LEN"])
-    parts = {
-        "": f"{'finetune' if sft else 'pretrain'}-mcore-{label}-{values['MODEL_SIZE']}",
-        "lr": values["LR"],
-        "minlr": values["MIN_LR"],
-        "bs": values["BATCH_SIZE"],
-        "gbs": values["GLOBAL_BATCH_SIZE"],
-        "seqlen": values["SEQ_LEN"],
-        "pr": values["PR"],
-        "tp": values["TP"],
-        "pp": values["PP"],
-        "cp": values["CP"],
-        "ac": values["AC"],
-        "do": "true" if values["OPTIMIZER_OFFLOAD"] != "false" else values["DO"],
-        "sp": values["SP"],
-        "ti": iterations(values),
-        "wi": warmup,
-    }
-    return "-".join(f"{key}-{value}" if key else str(value) for key, value in parts.items())
+    begin = f"{'finetune' if sft else 'pretrain'}-mcore-{label}"
+    told = (
+        "{MODEL_SIZE}-lr-{LR}-minlr-{MIN_LR}-bs-{BATCH_SIZE}-gbs-{GLOBAL_BATCH_SIZE}-seqlen-{SEQ_LEN}-pr-{PR}-tp-{TP}"
+        "-pp-{PP}-cp-{CP}-ac-{AC}"
+    ).format_map(values)
+    do = "true" if values["OPTIMIZER_OFFLOAD"] != "false" else values["DO"]
+    return f"{begin}-{told}-do-{do}-sp-{values['SP']}-ti-{iterations(values)}-wi-{warmup}"
