@@ -16,5 +16,4 @@ class Nothing(Workload):
         return None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        pods = len(context.plan.peers)
-        return Judgement(JobEnd(0, f"the cluster of {count_text(pods, 'pod')} is formed"))
+        return Judgement(JobEnd(0, f"the cluster of {count_text(len(context.plan.peers), 'pod')} is formed"))

@@ -34,8 +34,7 @@ class Script(Workload):
             "A4_HOSTFILE": context.hostfile,
             "A4_HOSTFILE_1PERNODE": context.hostfile_one_per_node,
         }
-        argv = ["bash", context.script, *context.args]
-        return Launch(argv, {**context.environ, **given}, added=tuple(given))
+        return Launch(["bash", context.script, *context.args], {**context.environ, **given}, added=tuple(given))
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         failure = first_failure(context, outcome, context.script)

@@ -151,8 +151,7 @@ class TorchProgram(ByTorchrun):
             what = "every process ended with 0, but the record of the ranks ends early"
             return JobEnd(Exit.WRONG_RESULT, what, why=why)
         where = f"{count_text(record.launched, 'rank')} on {count_text(len(context.names), 'pod')}"
-        good = f"{self.good}: {where} over {record.backend}"
-        return JobEnd(0, good, origin="workload")
+        return JobEnd(0, f"{self.good}: {where} over {record.backend}", origin="workload")
 
 
 def start_program(context: RunContext, program: str) -> Launch:

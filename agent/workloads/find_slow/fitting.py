@@ -81,8 +81,7 @@ class PairFit(NamedTuple):
 def fit(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairFit:
     """First by all pairs, leaving out again and again those that are low; then by the pairs of cleared nodes."""
     pairs = _Pairs(places, measured)
-    rough = pairs.fit_all()
-    return pairs.fit_trusted(rough.cleared(measured))
+    return pairs.fit_trusted(pairs.fit_all().cleared(measured))
 
 
 class _Pairs:

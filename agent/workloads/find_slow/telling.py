@@ -52,7 +52,9 @@ def tell(
     """`gpus`: (node rank, GPU) → whether it is slow by itself, of those that were measured so. `alone`: node rank →
     what of it is slow by itself, "GPU 1 and NVLink"."""
     parts = {one.node: part_text(one, gpus) for one in verdict.slow}
-    rows = [_row(peers, rank, measured, verdict, {**alone, **parts}) for rank in _worst_first(verdict, alone)]
+    slow = [one.node for one in sorted(verdict.slow, key=lambda one: one.share)]
+    worst_first = dict.fromkeys([*slow, *sorted(alone), *verdict.unclear, *sorted(verdict.cleared)])
+    rows = [_row(peers, rank, measured, verdict, {**alone, **parts}) for rank in worst_first]
     texts = [[*row[:4], "-" if row[4] is None else f"{row[4]:.0f}%", row[5] or ""] for row in rows[:MOST_ROWS]]
     shown = render(tuple(COLUMNS), texts, right=(4,), columns=80)
     if (more := len(rows) - MOST_ROWS) > 0:
@@ -84,11 +86,6 @@ def part_text(slow: SlowNode, gpus: Mapping[tuple[int, int], bool]) -> str:
         alone = gpus.get((slow.node, rail))
         named.setdefault("GPU or NIC" if alone is None else "GPU" if alone else "NIC", []).append(rail)
     return " and ".join(f"{what} {ranges(rails)}" for what, rails in named.items())
-
-
-def _worst_first(verdict: PairVerdict, alone: Collection[int]) -> list[int]:
-    slow = [one.node for one in sorted(verdict.slow, key=lambda one: one.share)]
-    return list(dict.fromkeys([*slow, *sorted(alone), *verdict.unclear, *sorted(verdict.cleared)]))
 
 
 def _row(

@@ -117,8 +117,7 @@ class Ended:
 
     def where(self) -> str:
         """How many ranks ran, on how many pods."""
-        peers = self.context.plan.peers
-        return f"on {self.ranks} ranks of {count_text(len(peers), 'pod')}"
+        return f"on {self.ranks} ranks of {count_text(len(self.context.plan.peers), 'pod')}"
 
 
 def judgement(run: Ended) -> Judgement:
