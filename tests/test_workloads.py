@@ -789,7 +789,7 @@ def test_ends_of_deepep(outcome: Outcome, code: int, origin: str, text: str) -> 
 
 
 def test_what_deepep_leaves() -> None:
-    judgement = judged(deepep(), Outcome(0, ranks=THREE, notes=noted()))
+    judgement = judged(deepep(), Outcome(0, ranks=THREE, notes=dict(sorted(noted().items()))))
     findings = judgement.measurements
     assert findings.versions == {"Open MPI": "4.1.4", "DeepEP": "1.2.1"}
     assert findings.gate is not None and findings.gate["status"] == "not judged"

@@ -18,6 +18,7 @@ from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.nccl_logs import read_logs
 from agent.workloads.option import Option, OptionParser
+from agent.workloads.step_record import open_step
 
 if TYPE_CHECKING:
     from agent.decide.result import Sweep, Table, Training
@@ -305,8 +306,8 @@ class Workload(ABC):
         return False
 
     def progress(self, record: str) -> str:
-        """What is being done now, by the ranks' record; empty when nobody knows."""
-        return ""
+        """What is being done now, by the ranks' record; empty when nobody knows. Of a run of several steps, which."""
+        return open_step(record)
 
     def is_victim(self, status: int, left: FailedPart) -> bool:
         """Did this pod's process, which ended with `status`, fail only because another had, by what it left?"""

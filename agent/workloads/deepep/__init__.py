@@ -91,13 +91,13 @@ class DeepEp(MpiWorkload):
         end = _end(context, outcome, ranks, nodes, reasons)
         measurements = Measurements(
             reasons=reasons,
-            tables=tables(nodes, order),
+            tables=tables(nodes),
             versions={"Open MPI": str(mpi.version), **versions(nodes)},
             gate=speed.gate if speed else None,
             record={**as_json(outcome.ranks, len(order)), "nodes": {str(i): wire.to_json(nodes[i]) for i in nodes}},
         )
         cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
-        return Judgement(end, cut + _text(end, nodes, order, reasons, speed), measurements, LOG)
+        return Judgement(end, cut + _text(end, nodes, reasons, speed), measurements, LOG)
 
 
 def _layout(context: RunContext) -> Layout:
@@ -160,7 +160,7 @@ def _failed(context: RunContext, told: JobEnd, ranks: RanksVerdict, nodes: Mappi
     return told._replace(where=where, why=lines(told.why, why))
 
 
-def _text(end: JobEnd, nodes: Mapping[int, Node], order: list[int], reasons: list[str], speed: Speed | None) -> str:
+def _text(end: JobEnd, nodes: Mapping[int, Node], reasons: list[str], speed: Speed | None) -> str:
     """The table and, over it, what was tested and found."""
     known = versions(nodes).get("DeepEP")
     scripts = ", ".join(sorted({node.script for node in nodes.values() if node.script}))
@@ -168,5 +168,5 @@ def _text(end: JobEnd, nodes: Mapping[int, Node], order: list[int], reasons: lis
     lines += [f"  {reason}" for reason in at_most(reasons)]
     if speed and not speed.reasons:
         lines.append(f"  speed {speed.gate['status']}: {speed.gate['reason']}")
-    figures = text_table(nodes, order) if any(node.script for node in nodes.values()) else ""
+    figures = text_table(nodes) if any(node.script for node in nodes.values()) else ""
     return "\n".join(lines) + (f"\nbest of each node in GB/s\n{figures}" if figures else "\n")

@@ -14,7 +14,7 @@ line that says that all is well.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
@@ -182,13 +182,13 @@ COLUMNS = {
 }
 
 
-def tables(nodes: Mapping[int, Node], order: Sequence[int]) -> list[Table]:
-    """The `tables` of result.json: a row for each pod in `order` that has said something."""
-    rows = [_row(index, nodes[index]) for index in order if index in nodes]
+def tables(nodes: Mapping[int, Node]) -> list[Table]:
+    """The `tables` of result.json: a row for each pod that has said something."""
+    rows = [_row(index, node) for index, node in nodes.items()]
     return [result_table("deepep", "DeepEP between nodes: the best of each node", COLUMNS, rows)] if rows else []
 
 
-def text_table(nodes: Mapping[int, Node], order: Sequence[int]) -> str:
+def text_table(nodes: Mapping[int, Node]) -> str:
     """The same for people: RDMA / NVL in GB/s; empty when nobody has said anything."""
     rows: list[list[Cell]] = [
         [
@@ -196,7 +196,7 @@ def text_table(nodes: Mapping[int, Node], order: Sequence[int]) -> str:
             f"{node.passed}/{node.cases}",
             *(f"{best.rdma:.2f} / {best.nvl:.2f}" if best else None for best in map(node.best.get, OPERATIONS)),
         ]
-        for index, node in ((index, nodes[index]) for index in order if index in nodes)
+        for index, node in nodes.items()
     ]
     heads = ["pod", "passed", *(f"{name} RDMA / NVL" for name in OPERATIONS)]
     return render(heads, rows, right=range(len(heads))) if rows else ""

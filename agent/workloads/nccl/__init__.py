@@ -13,7 +13,6 @@ from agent.workloads.nccl.steps import first_steps, known_baselines, notes, proc
 from agent.workloads.nccl.verdict import Ended, judgement
 from agent.workloads.nccl_tests import FIRST_ROW
 from agent.workloads.step_launch import start_steps
-from agent.workloads.step_record import open_step
 
 
 class Nccl(MpiWorkload):
@@ -38,9 +37,6 @@ class Nccl(MpiWorkload):
             return None
         made = start_steps(context, [*first_steps(context, options), *test_steps(context, options)])
         return made._replace(notes=[*made.notes, *notes(context, options)])
-
-    def progress(self, record: str) -> str:
-        return open_step(record)
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Noted:
         return noted(files)

@@ -28,9 +28,8 @@ class Noted(Logged):
 
 def noted(files: Mapping[str, str]) -> Noted:
     """What the files say, whose names begin with their step: NCCL's logs, and on the lead what rank 0 wrote."""
-    logs = read_logs(files)
-    record = files.get(f"{CONNECTIVITY}.jsonl", "")
-    return Noted(logs.transport, logs.warnings, logs.nccl, _measured(files), record)
+    connectivity = files.get(f"{CONNECTIVITY}.jsonl", "")
+    return Noted(**vars(read_logs(files)), sweeps=_measured(files), connectivity=connectivity)
 
 
 def _measured(files: Mapping[str, str]) -> dict[str, tuple[MeasuredSweep, ...]]:

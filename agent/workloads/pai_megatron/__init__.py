@@ -14,7 +14,6 @@ from agent.workloads.pai_megatron.printed import StageNotes, noted
 from agent.workloads.pai_megatron.stages import stages
 from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.step_launch import start_stages
-from agent.workloads.step_record import open_step
 from agent.workloads.torchrun import ByTorchrun
 
 
@@ -40,9 +39,6 @@ class PaiMegatron(ByTorchrun):
         given = {**workspace, **users_logs(context)}
         port = context.master_port if leads else 0
         return launch._replace(env={**launch.env, **given}, added=[*launch.added, *given], port=port)
-
-    def progress(self, record: str) -> str:
-        return open_step(record)
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> StageNotes | None:
         return noted(files) if files else None
