@@ -203,10 +203,10 @@ def test_with_timing_the_rank_whose_gpu_has_not_begun_is_named() -> None:
     assert "its GPU has not begun it, as 1 other has" in found.sentence
 
 
-def mismatch(*behind: int, size: int = 2, before: int | None = None) -> Ras:
+def mismatch(*behind: int, size: int = 2) -> Ras:
     """RAS's answer when some ranks launched one operation less than the others."""
     others = ",".join(str(rank) for rank in range(size) if rank not in behind)
-    counts = (RasCount("", 55, ",".join(map(str, behind)), before), RasCount("", 56, others, before))
+    counts = (RasCount("", 55, ",".join(map(str, behind))), RasCount("", 56, others))
     odd = tuple(RasRank(rank, 100 + rank, f"198.18.0.{rank}") for rank in behind)
     return Ras("MISMATCH", (RasCommunicator("0x1", size, counts, odd, status="MISMATCH"),))
 
@@ -215,6 +215,11 @@ def test_counts_of_nccl_tell_where_no_rank_has_a_recorder() -> None:
     found = diagnose(nccl((0, 0, None), (0, 0, None), ras=mismatch(1), recorder=False))
     assert blamed(found) == {1: "behind"}
     assert "which 1 rank waits in" in found.sentence
+
+
+def test_counts_of_nccl_that_grow_say_that_nothing_hangs() -> None:
+    found = diagnose(nccl((0, 0, None), (0, 0, None), ras=mismatch(1)._replace(moves=True), recorder=False))
+    assert (found.status, found.culprits) == ("moves", ())
 
 
 def test_counts_of_two_communicators_tell_nobody() -> None:

@@ -80,6 +80,3 @@ class _Unpickler(pickle._Unpickler):  # the one in Python: its table can be repl
 
     def find_class(self, module: str, name: str) -> Any:
         _refuse(self)
-
-    def persistent_load(self, pid: Any) -> Any:
-        _refuse(self)

@@ -6,7 +6,7 @@ edges to follow, not 250,000.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Ranks = frozenset[int]
 Node = int | Ranks
@@ -42,7 +42,7 @@ class Edges:
         """Ranks that wait for any of these, directly or through others."""
         sets = tuple(dict.fromkeys(one for key in keys for one in self._sets_with.get(key, ())))
         if sets not in self._reached:
-            self._reached[sets] = self._follow(sets)
+            self._reached[sets] = _ranks_of(_spread(sets, self._before, set()))
         return self._reached[sets]
 
     def count(self, key: int) -> int:
@@ -63,9 +63,9 @@ class Edges:
         found: set[int] = set()
         seen: set[Node] = set()
         for start in reversed(_last_left(self._awaited, self._after)):
-            together = _spread(start, self._before, seen)
+            together = _spread([start], self._before, seen)
             if len(together) > 1:
-                found |= {node for node in together if isinstance(node, int)}
+                found |= _ranks_of(together)
         return found
 
     def _after(self, node: Node) -> Iterable[Node]:
@@ -73,19 +73,6 @@ class Edges:
 
     def _before(self, node: Node) -> Iterable[Node]:
         return self._sets_with.get(node, ()) if isinstance(node, int) else self._waiters[node]
-
-    def _follow(self, sets: Collection[Ranks]) -> Ranks:
-        found: set[int] = set()
-        known = set(sets)
-        new = list(sets)
-        while new:
-            for waiter in self._waiters[new.pop()]:
-                if waiter not in found:
-                    found.add(waiter)
-                    more = [one for one in self._sets_with.get(waiter, ()) if one not in known]
-                    known.update(more)
-                    new += more
-        return frozenset(found)
 
     def _waiters_of_one(self) -> Mapping[int, list[int]]:
         """Rank → those that wait for it and for no other."""
@@ -117,10 +104,10 @@ def _last_left(starts: Iterable[Node], after: Neighbours) -> Sequence[Node]:
     return left
 
 
-def _spread(start: Node, neighbours: Neighbours, seen: set[Node]) -> set[Node]:
-    """What can be come to from `start` without what was seen; that is seen then."""
+def _spread(starts: Iterable[Node], neighbours: Neighbours, seen: set[Node]) -> set[Node]:
+    """These and what can be come to from them, without what was seen; that is seen then."""
     found: set[Node] = set()
-    new = [start]
+    new = list(starts)
     while new:
         node = new.pop()
         if node not in seen:
@@ -128,3 +115,7 @@ def _spread(start: Node, neighbours: Neighbours, seen: set[Node]) -> set[Node]:
             found.add(node)
             new += neighbours(node)
     return found
+
+
+def _ranks_of(nodes: Iterable[Node]) -> Ranks:
+    return frozenset(node for node in nodes if isinstance(node, int))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from agent.decide.subset import ranges
-from agent.health.why.records import MOST_ODD, Ras, RasCommunicator, RasCount, RasRank
+from agent.health.why.records import MOST_ODD, Ras, RasCommunicator, RasCount, RasRank, RasStatus
 from agent.wire import json_object
 
 MOST_COMMUNICATORS = 64
@@ -30,44 +30,34 @@ _PROCESS = re.compile(r"\s*Process (\d+) on node (\S+) managing GPUs? .*")
 _MISSING = re.compile(r"\s*The missing ranks?: (.*\S)\s*")
 
 
-class RasRead(NamedTuple):
-    """The answer, or why there is none."""
-
-    ras: Ras | None
-    why: str = ""
-
-
-def read_ras(text: str) -> RasRead:
-    """The answer to STATUS, whichever format it has; "OK" lines that answer other commands may stand before it."""
+def read_ras(text: str) -> Ras | str:
+    """The answer to STATUS, whichever format it has, or why it is none; "OK" lines that answer other commands may stand
+    before it."""
     if not text.strip():
-        return RasRead(None, "RAS accepted the question and answered nothing")
+        return "RAS accepted the question and answered nothing"
     start = text.find("{")
     if start >= 0 and (data := json_object(_NO_COMMA.sub(r"\1,\2", text[start:]))):
-        return RasRead(_from_json(data))
+        return _from_json(data)
     if "Communicators..." in text or "NCCL version" in text:
-        return RasRead(_from_text(text))
-    return RasRead(None, f"RAS answered something else: {' '.join(text.split())[:80]!r}")
+        return _from_text(text)
+    return f"RAS answered something else: {' '.join(text.split())[:80]!r}"
 
 
 def since(ras: Ras, before: Ras) -> Ras:
-    """The answer with the counts of an earlier one."""
+    """The answer, and whether its counts have grown since an earlier one."""
     old = {
         (one.name, count.operation, rank): count.count
         for one in before.communicators
         for count in one.counts
         for rank in numbers(count.ranks)
     }
-
-    def counted(name: str, count: RasCount) -> RasCount:
-        known = [old.get((name, count.operation, rank)) for rank in numbers(count.ranks)]
-        values = {one for one in known if one is not None}
-        return count._replace(count_before=min(values) if values else None)
-
-    return ras._replace(
-        communicators=tuple(
-            one._replace(counts=tuple(counted(one.name, count) for count in one.counts)) for one in ras.communicators
-        )
+    moves = any(
+        count.count > old.get((one.name, count.operation, rank), count.count)
+        for one in ras.communicators
+        for count in one.counts
+        for rank in numbers(count.ranks)
     )
+    return ras._replace(moves=moves)
 
 
 def numbers(text: str) -> list[int]:
@@ -83,8 +73,7 @@ def _from_json(data: Mapping[str, Any]) -> Ras:
     communicators = tuple(_communicator(one) for one in found)
     worst = sorted(communicators, key=lambda one: one.status == "OK")[:MOST_COMMUNICATORS]
     status = ",".join(dict.fromkeys(one.status for one in worst if one.status != "OK")) or "OK"
-    dead = {(rank.pid, rank.host): rank for one in worst for rank in one.missing if rank.status == "dead"}
-    return Ras(status, tuple(worst), tuple(dead.values()))
+    return Ras(status, tuple(worst))
 
 
 def _communicator(data: Mapping[str, Any]) -> RasCommunicator:
@@ -115,11 +104,7 @@ def _counts(rank: Mapping[str, Any]) -> dict[str, int]:
 
 def _grouped(counts: Mapping[int, Mapping[str, int]]) -> tuple[RasCount, ...]:
     """Which ranks launched how many of each operation, and of all operations together."""
-    operations = [
-        name
-        for name in {name: 0 for one in counts.values() for name in one}
-        if any(one.get(name) for one in counts.values())
-    ]
+    operations = dict.fromkeys(name for one in counts.values() for name, count in one.items() if count)
     found: list[RasCount] = []
     for operation in [ALL, *operations]:
         by_count: dict[int, list[int]] = {}
@@ -139,9 +124,7 @@ def _rank(data: Mapping[str, Any]) -> RasRank:
     )
 
 
-def _status(
-    status: Mapping[str, Any],
-) -> Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"]:
+def _status(status: Mapping[str, Any]) -> RasStatus:
     if "unresponsive" in status:
         return "dead" if status.get("considered_dead") else "unresponsive" if status["unresponsive"] else "no_comm"
     if status.get("abort_flag"):
@@ -155,7 +138,7 @@ def _from_text(text: str) -> Ras:
     lines = text.splitlines()
     blocks: dict[str, tuple[str, str, list[str]]] = {}
     current, heading = "", ""
-    dead, unresponsive = list[RasRank](), list[RasRank]()
+    gone: list[RasRank] = []
     for line in lines:
         if found := _COMMUNICATOR.fullmatch(line):
             current = found[1]
@@ -164,18 +147,16 @@ def _from_text(text: str) -> Ras:
         elif re.fullmatch(r"[A-Z]{4,}", line.strip()) and not line.startswith("   "):
             current, heading = "", line.strip()
         elif (found := _PROCESS.fullmatch(line)) and heading:
-            status: Literal["dead", "unresponsive"] = "dead" if heading == "DEAD" else "unresponsive"
-            listed = dead if heading == "DEAD" else unresponsive
-            listed.append(RasRank(-1, int(found[1]), found[2], status))
+            gone.append(RasRank(-1, int(found[1]), found[2], "dead" if heading == "DEAD" else "unresponsive"))
         elif current:
             blocks[current][2].append(line)
     size = max((int(one) for one in re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +(\d+) +\d+ +[A-Z]", text)), default=0)
     communicators = tuple(_block(name, status, size, body) for name, status, body in blocks.values())
     table = re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +[\d-]+ +[\d-]+ +\S+ +([A-Z,]+) *$", text)
     status_words = [word for one in table for word in one.split(",") if word != "OK"]
-    worst = ",".join(dict.fromkeys([*status_words, *(["INCOMPLETE"] if unresponsive or dead else [])])) or "OK"
-    missing = (RasCommunicator("", 0, missing=tuple(unresponsive), status="INCOMPLETE"),) if unresponsive else ()
-    return Ras(worst, (*communicators, *missing), tuple(dead))
+    worst = ",".join(dict.fromkeys([*status_words, *(["INCOMPLETE"] if gone else [])])) or "OK"
+    missing = (RasCommunicator("", 0, missing=tuple(gone), status="INCOMPLETE"),) if gone else ()
+    return Ras(worst, (*communicators, *missing))
 
 
 def _block(name: str, status: str, size: int, lines: Sequence[str]) -> RasCommunicator:
@@ -220,10 +201,6 @@ def least(counts: Iterable[RasCount]) -> RasCount | None:
     by_operation: dict[str, list[RasCount]] = {}
     for one in counts:
         by_operation.setdefault(one.operation, []).append(one)
-    differing = {name: of_it for name, of_it in by_operation.items() if len(of_it) > 1}
-    if ALL in by_operation:
-        differing = {name: of_it for name, of_it in differing.items() if name == ALL}
-    if len(differing) != 1:
-        return None
-    (of_one,) = differing.values()
-    return min(of_one, key=lambda one: one.count)
+    chosen = [by_operation[ALL]] if ALL in by_operation else by_operation.values()
+    differing = [of_it for of_it in chosen if len(of_it) > 1]
+    return min(differing[0], key=lambda one: one.count) if len(differing) == 1 else None

@@ -32,14 +32,12 @@ class RasView(NamedTuple):
 def view(ras: Ras, members: Sequence[GroupMember]) -> RasView:
     """Which members the answer is about. Counts that differ in several communicators blame nobody: a rank may be
     behind in one because it waits in another."""
-    named = [rank for one in ras.communicators for rank in (*one.odd, *one.missing)] + list(ras.dead)
-    known = [rank for rank in named if rank.pid > 0]
+    known = [rank for one in ras.communicators for rank in (*one.odd, *one.missing) if rank.pid > 0]
     differing = [(one, fewest) for one in ras.communicators if (fewest := least(one.counts))]
-    counts = [count for one in ras.communicators for count in one.counts]
     found = RasView(
         silent=_keys([rank for rank in known if rank.status in ("unresponsive", "dead")], members),
         text=_text(ras, differing),
-        moves=any(one.count_before is not None and one.count > one.count_before for one in counts),
+        moves=ras.moves,
         is_ours=not known or bool(_keys(known, members)),
     )
     if len(differing) != 1:
@@ -67,7 +65,7 @@ def _text(ras: Ras, differing: Sequence[tuple[RasCommunicator, RasCount]]) -> st
         operations = f"{fewest.operation} operations" if fewest.operation else "operations"
         ranks = f"{plural('rank', numbers(fewest.ranks))} {fewest.ranks}"
         lines.append(f"in communicator {one.name} {ranks} launched {fewest.count} {operations}, the others more")
-    missing = [rank for one in ras.communicators for rank in one.missing] + list(ras.dead)
+    missing = [rank for one in ras.communicators for rank in one.missing]
     lines += [f"no answer from process {rank.pid} on {rank.host}" for rank in missing[:2] if rank.pid > 0]
     if ras.status == "OK":
         lines = ["OK, which says only that all counts are equal"]

@@ -141,6 +141,9 @@ class Source(NamedTuple):
     """The processes that it is about; empty: the pod."""
 
 
+RasStatus = Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"]
+
+
 class RasRank(NamedTuple):
     """A rank of a communicator, as NCCL's RAS knows it."""
 
@@ -149,7 +152,7 @@ class RasRank(NamedTuple):
     pid: int
     host: str
     """An address."""
-    status: Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"] = "running"
+    status: RasStatus = "running"
 
 
 class RasCount(NamedTuple):
@@ -160,8 +163,6 @@ class RasCount(NamedTuple):
     count: int  # type: ignore[assignment]  # nobody needs that of tuple
     ranks: str
     """As numbers and ranges: "0-6,8"."""
-    count_before: int | None = None
-    """At the query before; None: there was none."""
 
 
 class RasCommunicator(NamedTuple):
@@ -174,7 +175,7 @@ class RasCommunicator(NamedTuple):
     odd: tuple[RasRank, ...] = ()
     """Ranks that are in a minority or not running, with their processes; the others are not listed."""
     missing: tuple[RasRank, ...] = ()
-    """Ranks that did not answer."""
+    """Ranks that did not answer, or that RAS gave up; where it tells of processes alone, rank is -1."""
     status: str = ""
     """RAS's own word: OK, MISMATCH, INCOMPLETE, …"""
 
@@ -185,8 +186,8 @@ class Ras(NamedTuple):
     status: str
     """The worst of the communicators' words; OK says only that the counts are equal."""
     communicators: tuple[RasCommunicator, ...] = ()
-    dead: tuple[RasRank, ...] = ()
-    """Processes that RAS gave up; rank is -1."""
+    moves: bool = False
+    """A count was lower at the query before."""
 
 
 class PodRecords(NamedTuple):

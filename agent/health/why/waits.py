@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -62,8 +63,7 @@ class WaitGraph:
 
     def __init__(self, members: Sequence[GroupMember]) -> None:
         self.members = members
-        ordered = sorted(members, key=lambda one: not one.is_dead)  # the process that lives, not one that is gone
-        self._by_rank = {(one.world, one.rank): one for one in ordered if one.rank is not None}
+        self._by_rank = {(one.world, one.rank): one for one in members if one.rank is not None}
         self.activities: Sequence[Activity] = [
             activity(one.process) if one.process else Activity("unknown") for one in members
         ]
@@ -197,14 +197,11 @@ class WaitGraph:
         """NCCL numbers the sends and receives of each pair of ranks: "recv 1<-0"."""
         group = GroupName(member.world, progress.group, progress.backend, progress.description)
         for operation in progress.sends:
-            verb, _, pair = operation.name.partition(" ")
-            ends = pair.replace("<-", " ").replace("->", " ").split()
-            if len(ends) != 2 or not all(end.isdecimal() for end in ends):
+            named = re.fullmatch(r"(send|recv) (\d+)(?:<-|->)(\d+)", operation.name)
+            peer = self._peer(member.world, progress, int(named[3])) if named else None
+            if named is None or peer is None:
                 continue
-            own, other = (int(end) for end in ends)
-            peer = self._peer(member.world, progress, other)
-            if peer is None:
-                continue
+            verb, own, other = named.groups()
             answer = f"send {other}->{own}" if verb == "recv" else f"recv {other}<-{own}"
             theirs = [one for one in peer.groups if one.group == progress.group]
             met = any(one.name == answer and one.number == operation.number for p in theirs for one in p.sends)

@@ -135,10 +135,10 @@ def ask_ras_twice(address: str, directory: str, answers: Answers, times: Times) 
             continue
         _keep(f"{directory}/ras.txt", text.encode())
         read = read_ras(text)
-        if read.ras is None:
-            why = why or read.why
+        if isinstance(read, str):
+            why = why or read
         else:
-            found.append(read.ras)
+            found.append(read)
             threading.Event().wait(min(APART_SECONDS, times.left(ALL_SHARE) / 3))
     if found:
         answers.ras = ras_of.since(found[-1], found[0]) if len(found) > 1 else found[0]
