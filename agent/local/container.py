@@ -1,4 +1,4 @@
-"""A container as its holder sees it: its first process, from its start to its end, and what it prints."""
+"""A container as its holder sees it: its first process, from start to end, what that prints, and further commands."""
 
 from __future__ import annotations
 
@@ -6,29 +6,19 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from agent.local.channel import Message
-from agent.local.namespaced_process import Forker, Program, first_process
+from agent.local.channel import Message, MessageChannel
+from agent.local.namespaced_process import Forker, Program, first_process, further_process
 from agent.machine.loop import READ, Loop
-
-
-class ContainerPlan(NamedTuple):
-    """What a container's first process does before its program, and the program."""
-
-    enter: Callable[[], None]
-    """Enters cgroups, before any memory is charged."""
-    build: Callable[[], list[int]]
-    """Builds all around it; returns descriptors of its mount namespace and of its root directory."""
-    program: Program
 
 
 class Events(NamedTuple):
     """Who is told what has become of a container. Each is called once, `built` not where it cannot be built."""
 
     built: Callable[[Message, list[int]], None]
-    """When its program is about to start: its number and times, and what `ContainerPlan.build` returned."""
+    """When its program is about to start: its number and times, and what the container's `build` returned."""
     begun: Callable[[Message], None]
     """When its program has started; else the message has `error` (it cannot be built) or `missing`."""
     ended: Callable[[int], None]
@@ -36,10 +26,24 @@ class Events(NamedTuple):
 
 
 class Container:
-    """Starts with its making. `out` and `err` are the pipes that bring what it prints; the caller closes them."""
+    """Starts with its making. `out` and `err` are the pipes that bring what it prints; the caller closes them.
 
-    def __init__(self, loop: Loop, forker: Forker, plan: ContainerPlan, events: Events) -> None:
+    `enter` enters its cgroups, before any memory is charged; `build` builds all around its first process, and returns
+    descriptors of its mount namespace and of its root directory.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        forker: Forker,
+        enter: Callable[[], None],
+        build: Callable[[], list[int]],
+        program: Program,
+        events: Events,
+    ) -> None:
         self._loop = loop
+        self._forker = forker
+        self._enter = enter
         self._events = events
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.out, out_end = os.pipe()
@@ -48,8 +52,8 @@ class Container:
         limit = forker.files_limit
 
         def child() -> None:
-            plan.enter()
-            first_process(plan.build, plan.program, streams, theirs, limit)
+            enter()
+            first_process(build, program, streams, theirs, limit)
 
         self._child = forker.fork_first(child)
         theirs.close()
@@ -64,6 +68,39 @@ class Container:
         """Nothing if it has ended."""
         if self.pidfd >= 0:
             signal.pidfd_send_signal(self.pidfd, number)
+
+    def run(self, program: Program, streams: Sequence[int], channel: MessageChannel) -> None:
+        """Start a command in it, pass the client's signals on, answer with its exit code. Without streams it has a
+        terminal of the container's own, whose other end the client gets. Raises ProcessLookupError when it has ended.
+        """
+        if self.pidfd < 0:
+            raise ProcessLookupError
+        pidfd, enter, limit = self.pidfd, self._enter, self._forker.files_limit
+
+        def child() -> None:
+            enter()
+            further_process(pidfd, program, streams, limit, channel.socket)
+
+        pid = self._forker.fork_beside(pidfd, child)
+        ended = False
+
+        def on_exit() -> None:
+            nonlocal ended
+            ended = True
+            channel.send({"code": shell_code(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))})
+
+        def tell(number: int, group: bool) -> None:
+            if ended:
+                return
+            # Not reaped yet, so the number is still its own.
+            try:
+                (os.killpg if group else os.kill)(pid, number)
+            except ProcessLookupError:  # it leads no group yet: the command has not begun
+                os.kill(pid, signal.SIGKILL)
+
+        channel.on_more = lambda message: tell(int(message["signal"]), bool(message.get("group")))
+        channel.on_close = lambda: tell(signal.SIGHUP, True)
+        self._loop.on_end(pid, on_exit)
 
     def _on_status(self) -> None:
         """The socket ends when the first process becomes the program."""

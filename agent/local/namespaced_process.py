@@ -44,8 +44,8 @@ class Program(NamedTuple):
     limit: Callable[[], None] | None = None
     """Takes rights from the process that is about to become the program."""
 
-    def become(self, files_limit: int) -> NoReturn:
-        """Raises CannotStart."""
+    def become(self, files_limit: int, tell: Callable[[str], None] = lambda why: None) -> NoReturn:
+        """Where that is not possible, tell why, say it and end 127 or 126, as a shell would."""
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -58,28 +58,10 @@ class Program(NamedTuple):
                 self.limit()
             os.execvpe(what, list(self.argv), dict(self.env))
         except OSError as error:
-            raise CannotStart(
-                f"{what}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126
-            ) from None
-
-    def execute(self, files_limit: int) -> NoReturn:
-        """Become the program; says so and ends 127 or 126, as a shell would, when that is not possible."""
-        try:
-            self.become(files_limit)
-        except CannotStart as error:
-            error.end()
-
-
-class CannotStart(Exception):
-    """A program that could not be started."""
-
-    def __init__(self, what: str, code: int) -> None:
-        super().__init__(what)
-        self._code = code
-
-    def end(self) -> NoReturn:
-        os.write(2, f"cannot start {self}\n".encode())
-        os._exit(self._code)
+            why = f"{what}: {error.strerror}"
+            tell(why)
+            os.write(2, f"cannot start {why}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
 def fork_holder() -> int:
@@ -147,6 +129,10 @@ def first_process(
 ) -> None:
     """Child: build what shall be around the program, report the start with the descriptors that `build` returns,
     become the program or report why that is not possible."""
+
+    def tell(why: str) -> None:
+        status.send(json.dumps({"missing": why}).encode())
+
     os.setsid()
     pid = pid_outside()
     try:
@@ -157,21 +143,17 @@ def first_process(
     _set_streams(streams)
     started = {"started": time.time(), "monotonic": time.monotonic(), "pid": pid}
     socket.send_fds(status, [json.dumps(started).encode()], built)
-    try:
-        program.become(files_limit)
-    except CannotStart as error:
-        status.send(json.dumps({"missing": str(error)}).encode())
-        error.end()
+    program.become(files_limit, tell)
 
 
 def further_process(
-    pidfd: int, program: Program, streams: Sequence[int], files_limit: int, client: socket.socket | None = None
+    pidfd: int, program: Program, streams: Sequence[int], files_limit: int, client: socket.socket
 ) -> None:
-    """Child: join all namespaces of the pod's first process and become the program; with a `client` on a terminal of
-    the pod's own, whose other end goes to it."""
+    """Child: join all namespaces of the pod's first process and become the program; without streams on a terminal of
+    the pod's own, whose other end goes to the client."""
     setns(pidfd, _OTHERS)
     os.setsid()
-    if client is None:
+    if streams:
         _set_streams(streams)
     else:
         master, slave = os.openpty()
@@ -179,4 +161,4 @@ def further_process(
         os.close(master)
         _set_streams([slave, slave, slave])
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    program.execute(files_limit)
+    program.become(files_limit)

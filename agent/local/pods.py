@@ -63,11 +63,6 @@ class LocalPod:
         """Nothing more will come from it by itself."""
         return self.info.state in (ENDED, ABSENT)
 
-    @property
-    def pidfd(self) -> int:
-        """Its first process; -1 when that is not there."""
-        return self.container.pidfd if self.container else -1
-
     def release_files(self) -> None:
         """They cannot be read any more."""
         while self.files:

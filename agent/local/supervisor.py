@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -21,7 +21,7 @@ from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message
-from agent.local.container import Container, ContainerPlan, Events, shell_code
+from agent.local.container import Container, Events, shell_code
 from agent.local.metadata_server import serve_metadata
 from agent.local.namespaced_process import Forker, Program
 from agent.local.network import Network
@@ -80,7 +80,7 @@ class Supervisor:
         argv = dns.dnsmasq_argv(self.surroundings.dnsmasq, spec, _HOSTS_FILE)
         program = Program(argv, {"PATH": os.defpath})
         # In a PID namespace of its own, so that its helpers for TCP end with it.
-        self._dnsmasq = self.forker.fork_first(lambda: program.execute(self.forker.files_limit))
+        self._dnsmasq = self.forker.fork_first(lambda: program.become(self.forker.files_limit))
         pods = {address(index): index for index in range(spec.pods)}
         serve_metadata(
             self.loop,
@@ -129,13 +129,10 @@ class Supervisor:
             make_sandbox(sandbox)
             return enter_root(root)
 
-        plan = ContainerPlan(
-            enter=lambda: enter_cgroup(self.cgroup, f"pod-{index}"),
-            build=build,
-            program=Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {})),
-        )
+        enter = partial(enter_cgroup, self.cgroup, f"pod-{index}")
+        program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
         events = Events(partial(self._on_built, pod), partial(self._on_begun, pod), partial(self._on_exit, pod))
-        pod.container = container = Container(self.loop, self.forker, plan, events)
+        pod.container = container = Container(self.loop, self.forker, enter, build, program, events)
         for name, pipe in (("out", container.out), ("err", container.err)):
             self.logs.watch(self.loop, index, name, pipe, partial(self._on_output_end, pod))
 
@@ -200,15 +197,6 @@ class Supervisor:
         for pod in self.pods:
             if pod.info.state == WAITING:
                 pod.info.state = ABSENT
-
-    def signal_pods(self, pods: Iterable[LocalPod], number: int) -> None:
-        for pod in pods:
-            self.signal_pod(pod, number)
-
-    def signal_pod(self, pod: LocalPod, number: int) -> None:
-        """A pod that is over is left alone: its number may be another process by now."""
-        if pod.container and pod.is_alive:
-            pod.container.signal(number)
 
     def close_and_exit(self) -> NoReturn:
         self.close()

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from agent import wire
 from agent.errors import SystemFault, UsageError
-from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message, MessageChannel, encode
-from agent.local.command_inside import Given, start_command
+from agent.local.container import Container
 from agent.local.namespaced_process import Program
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
 from agent.local.spec import MOST_TIME
@@ -29,7 +28,6 @@ class Command(NamedTuple):
 
     env: Mapping[str, str]
     argv: tuple[str, ...] = ()
-    terminal: bool = False
 
 
 class WaitRequest(NamedTuple):
@@ -51,21 +49,18 @@ class Requests:
         """Serve one request. What goes wrong before anything has been done is raised, and told to the client."""
         getattr(self, f"do_{message['op']}")(channel, message, descriptors)
 
-    def _pod(self, message: Message) -> LocalPod:
-        return self._numbered(int(message["index"]))
-
-    def _numbered(self, index: int) -> LocalPod:
+    def _pod(self, index: int) -> LocalPod:
         if not 0 <= index < len(self._supervisor.pods):
             raise UsageError(f"there is no pod {index}, only 0 to {len(self._supervisor.pods) - 1}")
         return self._supervisor.pods[index]
 
-    def _live_pod(self, message: Message) -> LocalPod:
-        """Raises UsageError for a pod in which nothing can be done now."""
-        pod = self._pod(message)
-        if pod.info.state != RUNNING or pod.pidfd < 0:
+    def _live(self, index: int) -> Container:
+        """The container of a pod. Raises UsageError for one in which nothing can be done now."""
+        pod = self._pod(index)
+        if pod.info.state != RUNNING or pod.container is None or pod.container.pidfd < 0:
             code = "" if pod.info.code is None else f" (exit code {pod.info.code})"
-            raise UsageError(f"pod {pod.info.index} is not running: {pod.info.state}{code}")
-        return pod
+            raise UsageError(f"pod {index} is not running: {pod.info.state}{code}")
+        return pod.container
 
     def _answer(self, channel: MessageChannel, **extra: Any) -> None:
         """Every answer tells of all pods, so that no client need ask again."""
@@ -101,7 +96,7 @@ class Requests:
 
     def do_start_pod(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Raises UsageError for a pod that runs already."""
-        pod, env = self._pod(message), wire.from_json(Command, message).env
+        pod, env = self._pod(message["index"]), wire.from_json(Command, message).env
         if pod.is_alive:
             raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
         self._supervisor.start_pod(pod.info.index, env)
@@ -115,7 +110,7 @@ class Requests:
         if asked.path:
             _try_to_look()
         coming = [pod.info.index for pod in pods if not asked.path or pod.info.state != ABSENT]
-        chosen = {self._numbered(n).info.index for n in (coming if asked.indices is None else asked.indices)}
+        chosen = {self._pod(n).info.index for n in (coming if asked.indices is None else asked.indices)}
         left = set(chosen)
 
         def is_met() -> bool:
@@ -132,43 +127,41 @@ class Requests:
     def do_logs(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """The client gets output as fast as it takes it, and no faster."""
         if message["index"] is not None:
-            self._pod(message)
+            self._pod(message["index"])
         self._supervisor.logs.serve(Follower(channel, message["index"], message["follow"]))
 
     def do_exec(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Start a command in a pod, pass signals on to it, and answer with its exit code."""
-        pod, supervisor, asked = self._live_pod(message), self._supervisor, wire.from_json(Command, message)
+        index, asked = message["index"], wire.from_json(Command, message)
+        container = self._live(index)
         if not asked.argv:
             raise UsageError("no command is given")
-        env = supervisor.environment(pod.info.index) | dict(asked.env)
-        pod_cgroup = f"pod-{pod.info.index}"
-        given = Given(
-            channel, pod.pidfd, descriptors, asked.terminal, lambda: enter_cgroup(supervisor.cgroup, pod_cgroup)
-        )
+        env = self._supervisor.environment(index) | dict(asked.env)
         try:
-            start_command(supervisor.loop, supervisor.forker, Program(asked.argv, env), given)
+            container.run(Program(asked.argv, env), descriptors, channel)
         except ProcessLookupError as error:  # the loop will hear of it in a moment
-            raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
+            raise UsageError(f"pod {index} is not running: it has just ended") from error
 
     def do_read(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """The client reads, by a descriptor of the pod's root directory: a file system may hang."""
-        pod = self._pod(message)
+        pod = self._pod(message["index"])
         if not pod.files:
             raise UsageError(f"pod {pod.info.index} has no file system: {pod.info.state}")
         _try_to_look()
         socket.send_fds(channel.socket, [encode({})], pod.files[1:])
 
     def do_signal(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
+        self._live(message["index"]).signal(int(message["signal"]))
         self._answer(channel)
 
     def do_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         nic = self._supervisor.spec.nic(message["nic"])
-        self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"], nic)
+        self._live(message["index"])
+        self._supervisor.network.set_link(message["index"], message["up"], nic)
         self._answer(channel)
 
     def do_name(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        self._supervisor.set_name(self._pod(message).info.index, message["visible"])
+        self._supervisor.set_name(self._pod(message["index"]).info.index, message["visible"])
         self._answer(channel)
 
     def do_names(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
@@ -181,16 +174,22 @@ class Requests:
         self._answer(channel)
 
     def do_metadata(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        self._supervisor.metadata[self._pod(message).info.index] = message["mode"]
+        self._supervisor.metadata[self._pod(message["index"]).info.index] = message["mode"]
         self._answer(channel)
 
     def do_terminate(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
         supervisor, grace = self._supervisor, _seconds(float(message["grace"]))
         supervisor.cancel_late()
-        pods = list(supervisor.pods)  # those of now: a pod that is started again within the grace time is not meant
-        supervisor.signal_pods(pods, signal.SIGTERM)
-        supervisor.loop.later(grace, lambda: supervisor.signal_pods(pods, signal.SIGKILL))
+        # Those of now: a pod that is started again within the grace time is not meant.
+        containers = [pod.container for pod in supervisor.pods if pod.container]
+
+        def tell(number: int) -> None:
+            for container in containers:
+                container.signal(number)
+
+        tell(signal.SIGTERM)
+        supervisor.loop.later(grace, lambda: tell(signal.SIGKILL))
         condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel))
         self._await(channel, condition, None)
         supervisor.notify()

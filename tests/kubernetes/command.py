@@ -20,7 +20,10 @@ Stream = int | IO[bytes] | None
 class Command:
     """Closing it while it runs sends SIGHUP to it and all that it has started, as the loss of a terminal would."""
 
-    def __init__(self, conversation: Conversation, asked: Message, streams: tuple[Stream, Stream, Stream]) -> None:
+    def __init__(
+        self, conversation: Conversation, asked: Message, streams: tuple[Stream, Stream, Stream] | None
+    ) -> None:
+        """Without streams it has a terminal."""
         self._conversation = conversation
         self._given: list[int] = []
         """Ends of pipes that are the command's."""
@@ -31,9 +34,8 @@ class Command:
         self.stderr: IO[bytes] | None = None
         self.terminal = -1
         try:
-            descriptors = [] if asked["terminal"] else self._streams(*streams)
-            conversation.send(asked, descriptors)
-            if asked["terminal"]:
+            conversation.send(asked, self._streams(*streams) if streams else [])
+            if not streams:
                 self._take_terminal()
         except BaseException:
             self.close()

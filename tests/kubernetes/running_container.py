@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 from agent.errors import UsageError
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message, MessageChannel
-from agent.local.command_inside import Given, start_command
-from agent.local.container import Container, ContainerPlan, Events, shell_code
+from agent.local.container import Container, Events, shell_code
 from agent.local.dns_server import resolv_conf
 from agent.local.namespaced_process import Forker, Program
 from agent.local.pod_plan import host_files
@@ -110,9 +109,9 @@ class RunningContainer:
             pod.namespaces.join()
             return enter_root(root)
 
-        plan = ContainerPlan(self._enter, build, self._program(asked.argv, asked.env))
         events = Events(self._on_built, self._on_begun, self._on_exit)
-        return Container(self._machine.loop, self._machine.forker, plan, events)
+        program = self._program(asked.argv, asked.env)
+        return Container(self._machine.loop, self._machine.forker, self._enter, build, program, events)
 
     def _program(self, argv: tuple[str, ...], env: Mapping[str, str]) -> Program:
         return Program(argv, env, self._asked.cwd, partial(take_identity, self._asked.identity))
@@ -122,12 +121,9 @@ class RunningContainer:
 
     def run(self, channel: MessageChannel, asked: NewCommand, descriptors: list[int]) -> None:
         """Run a command beside its first process."""
-        given = Given(channel, self._container.pidfd, descriptors, asked.terminal, self._enter)
         program = self._program(asked.argv, {**self._asked.env, **asked.env})
         try:
-            if given.pidfd < 0:
-                raise ProcessLookupError
-            start_command(self._machine.loop, self._machine.forker, program, given)
+            self._container.run(program, descriptors, channel)
         except ProcessLookupError:
             raise UsageError("the container has ended") from None
 

@@ -304,8 +304,8 @@ class Container:
     ) -> Command:
         """Run a command in it. Streams are as of subprocess.Popen, but that None is /dev/null; with `tty`, it has a
         terminal of its own instead, whose other end is `Command.terminal`."""
-        asked = {"op": "exec", "container": self.number, "argv": argv, "env": dict(env or {}), "terminal": tty}
-        return Command(self._runtime.connect(), asked, (stdin, stdout, stderr))
+        asked = {"op": "exec", "container": self.number, "argv": argv, "env": dict(env or {})}
+        return Command(self._runtime.connect(), asked, None if tty else (stdin, stdout, stderr))
 
     def _wait(self) -> None:
         message = self._conversation.read()

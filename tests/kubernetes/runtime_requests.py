@@ -77,4 +77,3 @@ class NewCommand(NamedTuple):
     container: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    terminal: bool

@@ -156,7 +156,7 @@ def test_down_leaves_no_socket_and_no_process() -> None:
 
 # Clients that do not keep to the protocol
 
-_EXEC = {"op": "exec", "index": 0, "argv": ["sleep", "1000"], "env": {}, "terminal": False}
+_EXEC = {"op": "exec", "index": 0, "argv": ["sleep", "1000"], "env": {}}
 
 
 def lines(*messages: object) -> bytes:
