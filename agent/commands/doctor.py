@@ -24,8 +24,8 @@ from agent.environment import find_plan, load
 from agent.errors import Exit
 from agent.fabrics import needs, problems
 from agent.fabrics.profiles import NONE
+from agent.health.doctor.counted import readings_of
 from agent.health.doctor.gate import examine_all, fatal_pods
-from agent.health.doctor.reading import reduced
 from agent.health.doctor.telling import report
 from agent.machine.api import Search
 from agent.machine.health.pod_readings import PodQuestion, read_pod
@@ -105,7 +105,7 @@ def _read_here(directory: RunDir, plan: Plan | None, before: str = "") -> dict[s
         gpus = {"files": raw.get("gpu_files", 0), "devices": (), "driver": raw["driver"]}
         inventory = {**raw, "environ": fabric_variables(environ), "gpus": gpus}
         raw["fabric"] = problems(profile, inventory, len(plan.peers) if plan else 1)
-    found = reduced(raw, environ, int(slots) if slots.isdecimal() else SLOTS, run)
+    found = readings_of(raw, environ, int(slots) if slots.isdecimal() else SLOTS, run)
     return {**found, "accelerator": environ.get("A4_ACCELERATOR", "")}
 
 

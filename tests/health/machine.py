@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from agent.health.doctor.reading import reduced
+from agent.health.doctor.counted import readings_of
 from agent.machine.api import Search
 from agent.machine.health.pod_readings import PodQuestion, read_pod
 
@@ -149,7 +149,7 @@ class PodMachine:
     def readings(self, needs: Search | None = None) -> dict[str, Any]:
         environ = {"PATH": str(self.bin), "A4_PYTHON": str(self.bin / "python")}
         raw = read_pod(PodQuestion(environ, ["/"], self.peers, self.run, needs), str(self.root))
-        return reduced(raw, environ, self.node.gpus, self.run) | self.overrides
+        return readings_of(raw, environ, self.node.gpus, self.run) | self.overrides
 
 
 Break = Callable[[PodMachine], Any]

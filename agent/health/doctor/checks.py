@@ -12,7 +12,8 @@ from agent.decide.words import size_text
 from agent.health.doctor import nccl_diag, xids
 
 Readings = Mapping[str, Any]
-"""What was read in one pod (agent/health/doctor/reading.py). `problems`: part → why it could not be read."""
+"""What was read in one pod (`readings_of` in agent/health/doctor/counted.py). `problems`: part → why it could not be
+read."""
 SHARED_MEMORY = 8 << 30
 LOCKED_MEMORY = 32 << 30
 FULL_PERCENT = 95
@@ -47,6 +48,10 @@ class Observation(NamedTuple):
     """Where it is not that of the check."""
 
 
+Look = Callable[[Readings], Iterator[Observation]]
+UNSAID = ("nvidia-smi does not say it", None)
+
+
 class HealthCheck(NamedTuple):
     """A row of docs/doctor.md."""
 
@@ -54,7 +59,7 @@ class HealthCheck(NamedTuple):
     part: str
     """of the readings; where it could not be read, neither can this be seen"""
     applies: Callable[[Readings], bool]
-    look: Callable[[Readings], Iterator[Observation]]
+    look: Look
     limit: str
     severity: Severity
     source: str
@@ -103,37 +108,38 @@ def _count(readings: Readings) -> Iterator[Observation]:
     yield Observation(f"{there} of {wanted}", there >= wanted)
 
 
-def _gpu_value(key: str, is_good: Callable[[Any], bool]) -> Callable[[Readings], Iterator[Observation]]:
-    """A check of one value of each GPU; where nvidia-smi does not give it, it could not be seen."""
+def _of_each(part: str, see: Callable[[Mapping[str, Any]], tuple[str, bool | None] | None]) -> Look:
+    """What is seen of each GPU in that part of the readings; None: nothing is to be seen of it."""
 
     def look(readings: Readings) -> Iterator[Observation]:
-        for gpu in readings["gpus"]:
-            value = gpu[key]
-            text = ", ".join(value) if isinstance(value, list) else str(value)
-            if value is None:
-                yield Observation("nvidia-smi does not say it", None, f"GPU {gpu['index']}")
-            else:
-                yield Observation(text or "none", is_good(value), f"GPU {gpu['index']}")
+        for gpu in readings[part]:
+            if (seen := see(gpu)) is not None:
+                yield Observation(*seen, f"GPU {gpu['index']}")
 
     return look
 
 
-def _link_width(readings: Readings) -> Iterator[Observation]:
-    for gpu in readings["gpus"]:
-        width, most, device = gpu["width"], gpu["width_most"], f"GPU {gpu['index']}"
-        if width is None or most is None:
-            yield Observation("nvidia-smi does not say it", None, device)
-        else:
-            yield Observation(f"{width} of {most} lanes", width >= most, device)
+def _gpu_value(key: str, is_good: Callable[[Any], bool]) -> Look:
+    """A check of one value of each GPU; where nvidia-smi does not give it, it could not be seen."""
+
+    def see(gpu: Mapping[str, Any]) -> tuple[str, bool | None]:
+        value = gpu[key]
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        return UNSAID if value is None else (text or "none", is_good(value))
+
+    return _of_each("gpus", see)
 
 
-def _fabric(readings: Readings) -> Iterator[Observation]:
+def _link_width(gpu: Mapping[str, Any]) -> tuple[str, bool | None]:
+    width, most = gpu["width"], gpu["width_most"]
+    return UNSAID if width is None or most is None else (f"{width} of {most} lanes", width >= most)
+
+
+def _fabric(gpu: Mapping[str, Any]) -> tuple[str, bool] | None:
     """GPUs without NVSwitch have none."""
-    for gpu in readings["gpus"]:
-        state, status = gpu["fabric"], gpu["fabric_status"]
-        if state is not None:
-            good = state == "Completed" and status in (None, "Success")
-            yield Observation(f"{state}, {status}" if status else state, good, f"GPU {gpu['index']}")
+    state, status = gpu["fabric"], gpu["fabric_status"]
+    good = state == "Completed" and status in (None, "Success")
+    return None if state is None else (f"{state}, {status}" if status else state, good)
 
 
 def _if_any(test: Callable[[Mapping[str, Any]], bool]) -> Callable[[Readings], bool]:
@@ -155,10 +161,9 @@ def _has_nvlinks(readings: Readings) -> bool:
     return _has_two(readings) and _if_any(lambda gpu: gpu["name"] in NVLINKS)(readings)
 
 
-def _nvlinks(readings: Readings) -> Iterator[Observation]:
-    for gpu in readings["nvlinks"]:
-        if most := NVLINKS.get(gpu["name"]):
-            yield Observation(f"{gpu['up']} of {most} links", gpu["up"] == most, f"GPU {gpu['index']}")
+def _nvlinks(gpu: Mapping[str, Any]) -> tuple[str, bool] | None:
+    most = NVLINKS.get(gpu["name"])
+    return (f"{gpu['up']} of {most} links", gpu["up"] == most) if most else None
 
 
 def _model(readings: Readings) -> Iterator[Observation]:
@@ -211,16 +216,14 @@ def _clock(readings: Readings) -> Iterator[Observation]:
         yield Observation(words, abs(offset) - unsure <= CLOCK_SECONDS)
 
 
-def _processes(readings: Readings) -> Iterator[Observation]:
+def _processes(gpu: Mapping[str, Any]) -> tuple[str, bool | None]:
     """A container with PIDs of its own is not told of other containers' processes, but of the memory that they have."""
-    for gpu in readings["gpus"]:
-        listed, used, device = gpu["processes"], gpu["used"], f"GPU {gpu['index']}"
-        if listed:
-            yield Observation(str(listed), False, device)
-        elif used is None:
-            yield Observation("nvidia-smi does not say what memory is in use", None, device)
-        else:
-            yield Observation(f"none is listed, and {used} MiB are in use", used < IDLE_MIB, device)
+    listed, used = gpu["processes"], gpu["used"]
+    if listed:
+        return str(listed), False
+    if used is None:
+        return "nvidia-smi does not say what memory is in use", None
+    return f"none is listed, and {used} MiB are in use", used < IDLE_MIB
 
 
 def _is_idle(readings: Readings) -> bool:
@@ -236,13 +239,9 @@ def _xids(readings: Readings) -> Iterator[Observation]:
         yield Observation(words, one.number in xids.PROGRAMS, one.device, xids.severity(one.number, one.text))
 
 
-def _computes(readings: Readings) -> Iterator[Observation]:
-    for probe in readings["probes"]:
-        device = f"GPU {probe['index']}"
-        if probe["unknown"]:
-            yield Observation(probe["unknown"], None, device)
-        else:
-            yield Observation(probe["problem"] or "a right product", not probe["problem"], device)
+def _computes(probe: Mapping[str, Any]) -> tuple[str, bool | None]:
+    unknown, problem = probe["unknown"], probe["problem"]
+    return (unknown, None) if unknown else (problem or "a right product", not problem)
 
 
 def _ports(readings: Readings) -> Iterator[Observation]:
@@ -288,10 +287,6 @@ def _names(readings: Readings) -> Iterator[Observation]:
         yield Observation(f"{len(readings['names'])} names, the slowest in {slowest * 1000:.0f} ms", True)
 
 
-def _always(readings: Readings) -> bool:
-    return True
-
-
 CHECKS = (
     HealthCheck("GPUs", "resources", has_gpus, _count, "as many as GPUS_PER_NODE", "fatal", "Google's aicr#1858",
                 f"nvidia-smi -L names those that are left; {REPORT_XID}"),
@@ -313,19 +308,19 @@ CHECKS = (
                 _gpu_value("remap_failure", lambda value: value == "No"), "none", "fatal", "sichek", REPORT_XID),
     HealthCheck("GPU clock", "gpus", has_gpus, _gpu_value("slow", lambda value: not value),
                 "not held down by the hardware", "degraded", "NVIDIA", REPORT_SLOW),
-    HealthCheck("GPU PCIe link", "gpus", has_gpus, _link_width, "all its lanes", "degraded", "IBM autopilot, sichek",
-                REPORT_SLOW),
-    HealthCheck("NVLinks", "nvlinks", _has_nvlinks, _nvlinks, "all links with a speed", "fatal", "sichek, NVIDIA NCCL",
-                REPORT_XID),
-    HealthCheck("NVLink fabric", "gpus", _if_any(lambda gpu: gpu["fabric"] is not None), _fabric,
-                "Completed, Success", "fatal", "NVIDIA",
+    HealthCheck("GPU PCIe link", "gpus", has_gpus, _of_each("gpus", _link_width), "all its lanes", "degraded",
+                "IBM autopilot, sichek", REPORT_SLOW),
+    HealthCheck("NVLinks", "nvlinks", _has_nvlinks, _of_each("nvlinks", _nvlinks), "all links with a speed", "fatal",
+                "sichek, NVIDIA NCCL", REPORT_XID),
+    HealthCheck("NVLink fabric", "gpus", _if_any(lambda gpu: gpu["fabric"] is not None),
+                _of_each("gpus", _fabric), "Completed, Success", "fatal", "NVIDIA",
                 f"look for the fabric manager in the node's log; {REPORT_XID}"),
-    HealthCheck("GPU processes", "gpus", _is_idle, _processes,
+    HealthCheck("GPU processes", "gpus", _is_idle, _of_each("gpus", _processes),
                 f"none, and less than {IDLE_MIB} MiB in use, while no run has the cluster", "information", "AMD Primus",
                 "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
     HealthCheck("XIDs", "xids", has_gpus, _xids, f"none in {xids.MINUTES} minutes", "fatal", xids.SOURCE, REPORT_XID),
-    HealthCheck("GPU computes", "probes", has_gpus, _computes, "a right product within 15 s", "fatal", "AMD Primus",
-                REPORT_XID),
+    HealthCheck("GPU computes", "probes", has_gpus, _of_each("probes", _computes), "a right product within 15 s",
+                "fatal", "AMD Primus", REPORT_XID),
     HealthCheck("NCCL's diagnostics", "nccl", _has_two, _nccl, "no [INFO] from NCCL of a fault",
                 "degraded", "NVIDIA NCCL", "read the line: it is NCCL's own"),
     HealthCheck("RDMA ports", "nics", has_rdma, _ports, "ACTIVE", "fatal", "NVIDIA NVSentinel",
@@ -338,8 +333,8 @@ CHECKS = (
     HealthCheck("memory that can be locked", "resources", has_rdma, _locked_memory,
                 f"{size_text(LOCKED_MEMORY)} or more", "degraded", "imbue", "run the container privileged or with "
                 "IPC_LOCK, and raise the container runtime's LimitMEMLOCK on the node"),
-    HealthCheck("disk space", "disks", _always, _disks, f"less than {FULL_PERCENT} % used", "degraded", "AMD Primus",
-                "remove what is not needed, or set A4_RESULTS_DIR to another directory"),
+    HealthCheck("disk space", "disks", lambda readings: True, _disks, f"less than {FULL_PERCENT} % used", "degraded",
+                "AMD Primus", "remove what is not needed, or set A4_RESULTS_DIR to another directory"),
     HealthCheck("clock", "clock", lambda readings: "clock" in readings, _clock,
                 f"within {CLOCK_SECONDS:g} s of that of pod 0", "degraded", "AMD Primus",
                 "look at the node's time service: chronyc tracking"),

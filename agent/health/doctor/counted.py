@@ -1,4 +1,4 @@
-"""One reading of a pod's devices as numbers and states: texts of nvidia-smi and of the kernel become values."""
+"""What was read in a pod, made smaller: texts of programs and of the kernel become values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,31 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from agent.decide.inventory import fabric_variables
 from agent.health.doctor import nvidia_smi, xids
 from agent.health.doctor.deltas import STATES
 
 NVLINK = re.compile(r"^GPU (\d+):|^\s*Link \d+: (Replay|Recovery|CRC) Errors: (\d+)", re.MULTILINE)
 """`nvidia-smi nvlink -e` as driver 580 prints it for an H200."""
 CLOCKS = "clocks_event_reasons_counters/clocks_event_reasons_counters_"
+
+
+def readings_of(raw: Mapping[str, Any], environ: Mapping[str, str], slots: int, run: str) -> dict[str, Any]:
+    """What checks look at: `raw` as agent.machine.health.pod_readings gives it, and what the agent knows of the pod.
+
+    `environ` is that of its workloads, `run` the run that has the cluster.
+    """
+    found = {**raw, "environment": fabric_variables(environ), "slots": slots, "run": run}
+    if (text := found.pop("nvidia_smi", None)) is not None:
+        try:
+            found["gpus"] = nvidia_smi.parse(text)
+        except ValueError as error:
+            found["problems"] = {**found.get("problems", {}), "gpus": str(error)}
+    if (text := found.pop("nvidia_smi_nvlink", None)) is not None:
+        found["nvlinks"] = nvidia_smi.parse_links(text)
+    if (log := found.pop("kernel_log", None)) is not None:
+        found["xids"] = xids.parse(log["records"], log["uptime"], 60.0 * xids.MINUTES)
+    return found
 
 
 def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +62,7 @@ def _gpus(text: str, nvlink: str) -> dict[str, tuple[dict[str, float], dict[str,
         for name in ("hw_therm_slowdown", "hw_power_brake"):
             spent = re.match(r"(\d+) us", element.findtext(CLOCKS + name) or "")
             counters[name] = int(spent[1]) / 1000 if spent else None
-        states = {one.state: gpu[one.state] for one in STATES}
+        states = {state: gpu[state] for state in STATES}
         # The number in /dev: where one GPU is lost, those after it have another index.
         minor = element.findtext("minor_number") or ""
         found[f"GPU {minor if minor.isdecimal() else gpu['index']}"] = (_known(counters), _known(states))

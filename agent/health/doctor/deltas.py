@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.decide.facts import Finding, Severity, State
+from agent.decide.facts import Finding, Severity
 from agent.decide.subset import pods_text
 from agent.decide.words import count_text
 from agent.health.doctor import xids
@@ -46,18 +46,6 @@ class DeltaCheck(NamedTuple):
         return f"{self.most:g}{self.unit} {every} at most" if self.most else "none"
 
 
-class StateCheck(NamedTuple):
-    """What a GPU must not say after a run."""
-
-    name: str
-    state: str
-    limit: str
-    """What it must say."""
-    severity: Severity
-    source: str
-    action: str
-
-
 COUNTERS = (
     DeltaCheck("RDMA link went down", "link_downed", 0, 0, "fatal", NVSENTINEL, CABLES, 255),
     DeltaCheck("RDMA link integrity errors", "local_link_integrity_errors", 0, 0, "fatal", NVSENTINEL, CABLES, 15),
@@ -77,12 +65,19 @@ COUNTERS = (
     DeltaCheck("GPU too hot", "hw_therm_slowdown", 10, 1, "degraded", "a4-agent", REPORT_SLOW, unit=" ms"),
     DeltaCheck("GPU power brake", "hw_power_brake", 10, 1, "degraded", "a4-agent", REPORT_SLOW, unit=" ms"),
 )
-STATES = (
-    StateCheck("GPU recovery action", "recovery", "None", "fatal", "NVIDIA NVRx", REPORT_XID),
-    StateCheck("GPU memory rows to be replaced", "remap_pending", "No", "degraded", "sichek", REPORT_XID),
-    StateCheck("GPU memory rows that cannot be replaced", "remap_failure", "No", "fatal", "sichek", REPORT_XID),
-)
-GONE = StateCheck("GPU gone", "", "all GPUs of the start", "fatal", "a4-agent", REPORT_XID)
+STATES = {
+    "recovery": Finding(
+        "GPU recovery action", "bad", "fatal", -1, limit="None", source="NVIDIA NVRx", action=REPORT_XID
+    ),
+    "remap_pending": Finding(
+        "GPU memory rows to be replaced", "bad", "degraded", -1, limit="No", source="sichek", action=REPORT_XID
+    ),
+    "remap_failure": Finding(
+        "GPU memory rows that cannot be replaced", "bad", "fatal", -1, limit="No", source="sichek", action=REPORT_XID
+    ),
+}
+"""What is found where a GPU says anything else than the limit after a run; `compare` says of which pod."""
+GONE = Finding("GPU gone", "bad", "fatal", -1, limit="all GPUs of the start", source="a4-agent", action=REPORT_XID)
 
 
 def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Finding, ...]:
@@ -106,16 +101,11 @@ def unseen(why: str, pod: int, node: str) -> tuple[Finding, ...]:
     return (Finding(LOOKED, "unknown", "information", pod, node, value=why),)
 
 
-def _finding(check: DeltaCheck | StateCheck, value: str, device: str = "", state: State = "bad") -> Finding:
-    """`compare` says of which pod."""
-    return Finding(check.name, state, check.severity, -1, "", device, value, check.limit, check.source, check.action)
-
-
 def _problems(before: Counted, after: Counted) -> Iterator[Finding]:
     names = {"gpus": "GPUs", "nvlink": "NVLink", "xids": "XIDs", "nics": "network devices"}
     for part, why in {**before["problems"], **after["problems"]}.items():
         if part not in before["problems"] and LOST.search(why):
-            yield _finding(GONE, why)
+            yield GONE._replace(value=why)
         else:
             yield Finding(names.get(part, part), "unknown", "information", -1, value=why)
 
@@ -123,8 +113,8 @@ def _problems(before: Counted, after: Counted) -> Iterator[Finding]:
 def _new_xids(after: Counted, seconds: float) -> Iterator[Finding]:
     for one in (xids.Xid(*each) for each in after["xids"]):
         if one.seconds_ago <= seconds and one.number not in xids.PROGRAMS:
-            check = StateCheck("XIDs", "", "none", xids.severity(one.number), xids.SOURCE, REPORT_XID)
-            yield _finding(check, f"XID {one.number}: {one.text}", one.device)
+            severity, value = xids.severity(one.number), f"XID {one.number}: {one.text}"
+            yield Finding("XIDs", "bad", severity, -1, "", one.device, value, "none", xids.SOURCE, REPORT_XID)
 
 
 def _changed(before: Counted, after: Counted) -> Iterator[Finding]:
@@ -133,19 +123,20 @@ def _changed(before: Counted, after: Counted) -> Iterator[Finding]:
         new = after["states"].get(device)
         if new is None:
             if "gpus" not in after["problems"]:
-                yield _finding(GONE, "nvidia-smi shows it no longer", device)
+                yield GONE._replace(device=device, value="nvidia-smi shows it no longer")
             continue
-        for check in STATES:
-            value, was = new.get(check.state, check.limit), old.get(check.state, "unknown")
-            if value != check.limit:
+        for state, found in STATES.items():
+            value, was = new.get(state, found.limit), old.get(state, "unknown")
+            if value != found.limit:
                 words = f"{value}, before the run as well" if value == was else f"{value}, before the run {was}"
-                yield _finding(check, words, device)
+                yield found._replace(device=device, value=words)
 
 
 def _grown(check: DeltaCheck, before: Counted, after: Counted, seconds: float) -> Iterator[Finding]:
     for device, counters in before["counters"].items():
         if check.counter not in counters or device not in after["counters"]:
             continue
+        found = Finding(check.name, "bad", check.severity, -1, "", device, "", check.limit, check.source, check.action)
         old, new = counters[check.counter], after["counters"][device].get(check.counter)
         why = (
             "not there any more" if new is None
@@ -154,11 +145,11 @@ def _grown(check: DeltaCheck, before: Counted, after: Counted, seconds: float) -
             else ""
         )  # fmt: skip
         if why:
-            yield _finding(check, f"its counter was {why}", device, "unknown")
+            yield found._replace(state="unknown", value=f"its counter was {why}")
             continue
         grown = (new or 0) - old
         if grown > check.most * (seconds / check.per if check.per else 1):
-            yield _finding(check, f"{grown:g}{check.unit} in {seconds:.0f} s", device)
+            yield found._replace(value=f"{grown:g}{check.unit} in {seconds:.0f} s")
 
 
 def sentence(findings: Sequence[Finding]) -> str:
