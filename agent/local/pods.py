@@ -55,10 +55,6 @@ class LocalPod:
     """Pipes that can still bring output."""
 
     @property
-    def is_alive(self) -> bool:
-        return self.info.state in (STARTING, RUNNING)
-
-    @property
     def is_over(self) -> bool:
         """Nothing more will come from it by itself."""
         return self.info.state in (ENDED, ABSENT)
@@ -88,20 +84,16 @@ class LogBook:
     records: list[tuple[int, str, bytes]] = field(default_factory=list)
     followers: list[Follower] = field(default_factory=list)
 
-    def add(self, pod: int, stream: str, data: bytes) -> None:
-        """Keep a piece, and give it to those who follow."""
-        self.records.append((pod, stream, data))
-        self.advance()
-
     def watch(self, loop: Loop, pod: int, stream: str, pipe: int, on_end: Callable[[], None]) -> None:
-        """Keep everything that a pipe brings."""
+        """Keep everything that a pipe brings, and give it to those who follow."""
 
         def read() -> None:
             data = b""
             with contextlib.suppress(OSError):
                 data = os.read(pipe, 65536)
             if data:
-                self.add(pod, stream, data)
+                self.records.append((pod, stream, data))
+                self.advance()
                 return
             loop.forget(pipe)
             os.close(pipe)

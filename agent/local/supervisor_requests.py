@@ -77,10 +77,9 @@ class Requests:
         supervisor.start()
 
         def is_met() -> bool:
-            starting = any(pod.info.state == STARTING for pod in supervisor.pods)
-            return supervisor.fault is not None or not starting
+            return supervisor.fault is not None or all(pod.info.state != STARTING for pod in supervisor.pods)
 
-        def then(met: bool) -> None:
+        def then() -> None:
             if supervisor.fault:
                 channel.fail(supervisor.fault)
             else:
@@ -97,7 +96,7 @@ class Requests:
     def do_start_pod(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Raises UsageError for a pod that runs already."""
         pod, env = self._pod(message["index"]), wire.from_json(Command, message).env
-        if pod.is_alive:
+        if pod.info.state in (STARTING, RUNNING):
             raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
         self._supervisor.start_pod(pod.info.index, env)
         self._supervisor.set_name(pod.info.index, True)
@@ -121,7 +120,7 @@ class Requests:
             left.update(n for n in chosen if not pods[n].is_over)
             return not left
 
-        condition = Condition(is_met, lambda met: self._answer(channel, left=sorted(left)), poll=asked.path != "")
+        condition = Condition(is_met, lambda: self._answer(channel, left=sorted(left)), poll=asked.path != "")
         self._await(channel, condition, asked.timeout)
 
     def do_logs(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
@@ -190,7 +189,7 @@ class Requests:
 
         tell(signal.SIGTERM)
         supervisor.loop.later(grace, lambda: tell(signal.SIGKILL))
-        condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel))
+        condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda: self._answer(channel))
         self._await(channel, condition, None)
         supervisor.notify()
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.machine.loop import Loop
 
 _POLL = 0.02
 
 
-@dataclass
-class Condition:
+class Condition(NamedTuple):
     """Something a client waits for: tried at every event, with `poll` also in between."""
 
     is_met: Callable[[], bool]
-    then: Callable[[bool], None]
+    then: Callable[[], None]
+    """Called once: when it is met, or its time is over."""
     poll: bool = False
-    done: bool = False
 
 
 class Conditions:
@@ -28,19 +27,15 @@ class Conditions:
         self._conditions: list[Condition] = []
 
     def add(self, condition: Condition, timeout: float | None) -> None:
-        """Call `condition.then` with True once it is met, with False after `timeout` seconds."""
+        """Wait for it, `timeout` seconds at most."""
         self._conditions.append(condition)
         if timeout is not None:
-            self._loop.later(timeout, lambda: self._finish(condition, False))
-        if condition.poll:
-            self._poll(condition)
-        else:
-            self._try(condition)
+            self._loop.later(timeout, lambda: self._finish(condition))
+        self._look(condition)
 
     def drop(self, condition: Condition) -> None:
         """Nobody waits for it any more."""
-        if not condition.done:
-            condition.done = True
+        if condition in self._conditions:
             self._conditions.remove(condition)
 
     def notify(self) -> None:
@@ -48,16 +43,16 @@ class Conditions:
         for condition in list(self._conditions):
             self._try(condition)
 
-    def _poll(self, condition: Condition) -> None:
+    def _look(self, condition: Condition) -> None:
         self._try(condition)
-        if not condition.done:
-            self._loop.later(_POLL, lambda: self._poll(condition))
+        if condition.poll and condition in self._conditions:
+            self._loop.later(_POLL, lambda: self._look(condition))
 
     def _try(self, condition: Condition) -> None:
-        if not condition.done and condition.is_met():
-            self._finish(condition, True)
+        if condition in self._conditions and condition.is_met():
+            self._finish(condition)
 
-    def _finish(self, condition: Condition, met: bool) -> None:
-        if not condition.done:
-            self.drop(condition)
-            condition.then(met)
+    def _finish(self, condition: Condition) -> None:
+        if condition in self._conditions:
+            self._conditions.remove(condition)
+            condition.then()

@@ -243,7 +243,7 @@ def test_a_wait_whose_client_has_gone_costs_nothing() -> None:
         looked += 1
         return False
 
-    condition = Condition(is_met, lambda met: pytest.fail("it is never met"), poll=True)
+    condition = Condition(is_met, lambda: pytest.fail("it is never met"), poll=True)
     waiting.add(condition, None)
     loop.actions.pop()()
     assert looked == 2
