@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from agent.local.channel import Message, MessageChannel
@@ -15,18 +16,19 @@ from agent.machine.loop import READ, Loop
 
 
 class Events(NamedTuple):
-    """Who is told what has become of a container. Each is called once, `built` not where it cannot be built."""
+    """Who is told what becomes of a container. `begun` and `ended` are called once."""
 
-    built: Callable[[Message, list[int]], None]
-    """When its program is about to start: its number and times, and what the container's `build` returned."""
-    begun: Callable[[Message], None]
-    """When its program has started; else the message has `error` (it cannot be built) or `missing`."""
+    begun: Callable[[Message, list[int]], None]
+    """When its program has started, its number and times, and what `build` returned; else with `error` (it cannot be
+    built) or `missing`."""
+    printed: Callable[[str, bytes], None]
+    """On `out` or `err`."""
     ended: Callable[[int], None]
-    """Its exit code, -n after signal n: the kernel has ended all its other processes."""
+    """At last, its exit code, -n after signal n: the kernel has ended all its other processes."""
 
 
 class Container:
-    """Starts with its making. `out` and `err` are the pipes that bring what it prints; the caller closes them.
+    """Starts with its making.
 
     `enter` enters its cgroups, before any memory is charged; `build` builds all around its first process, and returns
     descriptors of its mount namespace and of its root directory.
@@ -46,8 +48,8 @@ class Container:
         self._enter = enter
         self._events = events
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.out, out_end = os.pipe()
-        self.err, err_end = os.pipe()
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
         streams = (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), out_end, err_end)
         limit = forker.files_limit
 
@@ -61,8 +63,15 @@ class Container:
             os.close(stream)
         self.pidfd = os.pidfd_open(self._child)
         """-1 once it has ended: its number may be another process by then."""
+        self._start: Message = {}
+        self._files: list[int] = []
+        self._code = 0
+        self._awaited = 4
+        """How many of these have not come to their end."""
         loop.watch(self._status.fileno(), READ, self._on_status)
         loop.watch(self.pidfd, READ, self._on_exit)
+        loop.watch(out, READ, lambda: self._on_output("out", out))
+        loop.watch(err, READ, lambda: self._on_output("err", err))
 
     def signal(self, number: int) -> None:
         """Nothing if it has ended."""
@@ -108,19 +117,38 @@ class Container:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
         message = json.loads(data) if data else {}
+        self._start, self._files = self._start | message, self._files + descriptors
         if "started" in message:
-            self._events.built(message, descriptors)
             return
         self._loop.forget(self._status.fileno())
         self._status.close()
-        self._events.begun(message)
+        self._events.begun(self._start, self._files)
+        self._end_one()
+
+    def _on_output(self, stream: str, pipe: int) -> None:
+        data = b""
+        with suppress(OSError):
+            data = os.read(pipe, 65536)
+        if data:
+            self._events.printed(stream, data)
+            return
+        self._loop.forget(pipe)
+        os.close(pipe)
+        self._end_one()
 
     def _on_exit(self) -> None:
         self._loop.forget(self.pidfd)
         os.close(self.pidfd)
         self.pidfd = -1
         _, status = os.waitpid(self._child, 0)
-        self._events.ended(os.waitstatus_to_exitcode(status))
+        self._code = os.waitstatus_to_exitcode(status)
+        self._end_one()
+
+    def _end_one(self) -> None:
+        """The container has ended when its exit code is known, its start has been told, and all that it printed."""
+        self._awaited -= 1
+        if not self._awaited:
+            self._events.ended(self._code)
 
 
 def shell_code(code: int) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.local.channel import MessageChannel
 from agent.local.container import Container
-from agent.machine.loop import READ, Loop
 
 ENDED, RUNNING, STARTING, WAITING, ABSENT = "ended", "running", "starting", "waiting", "absent"
 _MOST_SENT = 256 * 1024
@@ -49,10 +47,6 @@ class LocalPod:
     container: Container | None = None
     files: list[int] = field(default_factory=list)
     """Its mount namespace and its root directory, which so stay readable after its last process."""
-    has_begun: bool = False
-    """Its program has been started, or could not be."""
-    outputs: int = 2
-    """Pipes that can still bring output."""
 
     @property
     def is_over(self) -> bool:
@@ -84,22 +78,10 @@ class LogBook:
     records: list[tuple[int, str, bytes]] = field(default_factory=list)
     followers: list[Follower] = field(default_factory=list)
 
-    def watch(self, loop: Loop, pod: int, stream: str, pipe: int, on_end: Callable[[], None]) -> None:
-        """Keep everything that a pipe brings, and give it to those who follow."""
-
-        def read() -> None:
-            data = b""
-            with contextlib.suppress(OSError):
-                data = os.read(pipe, 65536)
-            if data:
-                self.records.append((pod, stream, data))
-                self.advance()
-                return
-            loop.forget(pipe)
-            os.close(pipe)
-            on_end()
-
-        loop.watch(pipe, READ, read)
+    def add(self, pod: int, stream: str, data: bytes) -> None:
+        """Keep a piece, and give it to those who follow."""
+        self.records.append((pod, stream, data))
+        self.advance()
 
     def serve(self, follower: Follower) -> None:
         """Send all that there is and, if the client follows, what comes."""

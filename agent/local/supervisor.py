@@ -131,10 +131,8 @@ class Supervisor:
 
         enter = partial(enter_cgroup, self.cgroup, f"pod-{index}")
         program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
-        events = Events(partial(self._on_built, pod), partial(self._on_begun, pod), partial(self._on_exit, pod))
-        pod.container = container = Container(self.loop, self.forker, enter, build, program, events)
-        for name, pipe in (("out", container.out), ("err", container.err)):
-            self.logs.watch(self.loop, index, name, pipe, partial(self._on_output_end, pod))
+        events = Events(partial(self._on_begun, pod), partial(self.logs.add, index), partial(self._on_end, pod))
+        pod.container = Container(self.loop, self.forker, enter, build, program, events)
 
     def environment(self, index: int) -> dict[str, str]:
         """That of the container, for its program and for commands in it."""
@@ -159,32 +157,19 @@ class Supervisor:
         self._write_hosts()
         os.kill(self._dnsmasq, signal.SIGHUP)
 
-    def _on_built(self, pod: LocalPod, message: Message, files: list[int]) -> None:
-        pod.files, pod.info.pid = files, message["pid"]
-        pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
-
-    def _on_begun(self, pod: LocalPod, message: Message) -> None:
-        pod.has_begun = True
-        if pod.info.started is not None:
-            pod.info.state = RUNNING
+    def _on_begun(self, pod: LocalPod, message: Message, files: list[int]) -> None:
+        pod.files = files
+        if "started" in message:
+            pod.info.state, pod.info.pid = RUNNING, message["pid"]
+            pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
         if "error" in message and self.fault is None:
             what = f"the sandbox of pod {pod.info.index} cannot be built: {message['error']}"
             hint = "it needs overlayfs over this root: not in a container that lies on overlayfs twice itself"
             self.fault = SystemFault(what, hint if "overlay" in message["error"] else "")
-        self._check_end(pod)
+        self.notify()
 
-    def _on_exit(self, pod: LocalPod, code: int) -> None:
-        pod.info.code, pod.info.ended = shell_code(code), time.time()
-        self._check_end(pod)
-
-    def _on_output_end(self, pod: LocalPod) -> None:
-        pod.outputs -= 1
-        self._check_end(pod)
-
-    def _check_end(self, pod: LocalPod) -> None:
-        # Ended means: its code is known and all it has printed is in the log book.
-        if pod.info.code is not None and not pod.outputs and pod.has_begun:
-            pod.info.state = ENDED
+    def _on_end(self, pod: LocalPod, code: int) -> None:
+        pod.info.state, pod.info.code, pod.info.ended = ENDED, shell_code(code), time.time()
         self.notify()
 
     def notify(self) -> None:

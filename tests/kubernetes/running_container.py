@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -19,7 +18,7 @@ from agent.local.pod_plan import host_files
 from agent.local.root import Bind, Root, enter_root
 from agent.local.sandbox import Sandbox
 from agent.local.spec import Mount
-from agent.machine.loop import READ, Loop
+from agent.machine.loop import Loop
 from tests.kubernetes.cri_log import CriLog
 from tests.kubernetes.identity import take_identity
 from tests.kubernetes.memory_cgroups import MemoryCgroups, remove_in
@@ -74,11 +73,7 @@ class RunningContainer:
         self._number = number
         self._cgroup = f"container-{number}"
         self._termination = f"{pod.directory}/termination-{number}"
-        self._pid = 0
-        self._has_begun = False
         self._failed = ""
-        self._status: int | None = None
-        self._outputs = 2
         self._log = CriLog(asked.log)
         try:
             self._prepare(asked)
@@ -86,8 +81,6 @@ class RunningContainer:
         except BaseException:
             self._log.close()
             raise
-        self._watch("stdout", self._container.out)
-        self._watch("stderr", self._container.err)
         channel.on_more = lambda message: self._container.signal(int(message["signal"]))
         channel.on_close = self.kill
 
@@ -109,7 +102,7 @@ class RunningContainer:
             pod.namespaces.join()
             return enter_root(root)
 
-        events = Events(self._on_built, self._on_begun, self._on_exit)
+        events = Events(self._on_begun, self._on_printed, self._on_end)
         program = self._program(asked.argv, asked.env)
         return Container(self._machine.loop, self._machine.forker, self._enter, build, program, events)
 
@@ -136,47 +129,21 @@ class RunningContainer:
         limited = {self._machine.memory.directory} if self._asked.memory is not None else set()
         return ({self._machine.cgroup} | limited) - {-1}
 
-    def _watch(self, stream: str, pipe: int) -> None:
-        loop = self._machine.loop
-
-        def read() -> None:
-            data = b""
-            with suppress(OSError):
-                data = os.read(pipe, 65536)
-            if data:
-                self._log.add(stream, data)
-                return
-            loop.forget(pipe)
-            os.close(pipe)
-            self._outputs -= 1
-            self._check_end()
-
-        loop.watch(pipe, READ, read)
-
-    def _on_built(self, message: Message, files: list[int]) -> None:
-        self._pid = message["pid"]
+    def _on_begun(self, message: Message, files: list[int]) -> None:
         for descriptor in files:
             os.close(descriptor)
-
-    def _on_begun(self, message: Message) -> None:
-        self._has_begun = True
         self._failed = message.get("error") or message.get("missing") or ""
-        if not self._failed and not self._pid:
+        if not self._failed and "pid" not in message:
             self._failed = "its first process was killed before its program: the memory limit may be too low"
         if not self._failed:
-            self._channel.send({"pid": self._pid, "container": self._number})
-        self._check_end()
+            self._channel.send({"pid": message["pid"], "container": self._number})
 
-    def _on_exit(self, status: int) -> None:
-        self._status = status
-        self._check_end()
+    def _on_printed(self, stream: str, data: bytes) -> None:
+        self._log.add(f"std{stream}", data)
 
-    def _check_end(self) -> None:
-        """Over means: it has ended and all it has printed is in the log."""
-        if self._status is None or self._outputs or not self._has_begun:
-            return
+    def _on_end(self, status: int) -> None:
         self._log.close()
-        answer = {"failed": self._failed} if self._failed else self._end(self._status)
+        answer = {"failed": self._failed} if self._failed else self._end(status)
         self._clean()
         self._channel.send(answer)
         self._over()
