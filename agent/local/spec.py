@@ -194,13 +194,8 @@ def default_place(name: str, index: int) -> Place:
 
 def problems(spec: ClusterSpec) -> list[str]:
     """Everything that is wrong with a spec, one line each."""
-    found = []
-    if not 1 <= spec.pods <= MAX_PODS:
-        found.append(f"pods: 1 to {MAX_PODS}, not {spec.pods}")
-    if not 1 <= spec.gpus_per_pod <= 64:
-        found.append(f"GPUs per pod: 1 to 64, not {spec.gpus_per_pod}")
-    if not 1 <= spec.ssh_port <= 65535:
-        found.append(f"port: 1 to 65535, not {spec.ssh_port}")
+    limits = (("pods", spec.pods, MAX_PODS), ("GPUs per pod", spec.gpus_per_pod, 64), ("port", spec.ssh_port, 65535))
+    found = [f"{what}: 1 to {most}, not {value}" for what, value, most in limits if not 1 <= value <= most]
     found += [
         f"name: small letters, digits and '-', 40 at most, not {name!r}"
         for name in (spec.name, spec.replicated_job, spec.subdomain)

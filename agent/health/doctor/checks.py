@@ -277,12 +277,10 @@ def _disks(readings: Readings) -> Iterator[Observation]:
 
 
 def _names(readings: Readings) -> Iterator[Observation]:
-    for name in readings["names"]:
-        seconds, problem = name["seconds"], name["problem"]
-        slow = seconds >= SLOW_NAME_SECONDS
-        if problem or slow:
-            yield Observation(problem or f"{seconds:.1f} s", False, name["name"])
-    if not any(name["problem"] or name["seconds"] >= SLOW_NAME_SECONDS for name in readings["names"]):
+    bad = [name for name in readings["names"] if name["problem"] or name["seconds"] >= SLOW_NAME_SECONDS]
+    for name in bad:
+        yield Observation(name["problem"] or f"{name['seconds']:.1f} s", False, name["name"])
+    if not bad:
         slowest = max((name["seconds"] for name in readings["names"]), default=0.0)
         yield Observation(f"{len(readings['names'])} names, the slowest in {slowest * 1000:.0f} ms", True)
 

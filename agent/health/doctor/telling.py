@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.decide.facts import Finding
-from agent.decide.subset import pods_text
+from agent.decide.subset import grouped, pods_text
 from agent.decide.words import count_text, listed
 
 ORDER = ("fatal", "degraded", "information")
@@ -75,12 +75,10 @@ def _alike(findings: Iterator[Finding] | Sequence[Finding]) -> list[list[Finding
 
 def _sentence(group: Sequence[Finding], pods: Mapping[int, str]) -> str:
     """`GPU recovery action is Reset: GPU 3 of pod 2 (…)`."""
-    of_devices: dict[tuple[str, ...], list[int]] = {}
     devices: dict[int, list[str]] = {}
     for one in group:
         devices.setdefault(one.pod, []).extend([one.device] if one.device else [])
-    for pod, names in devices.items():
-        of_devices.setdefault(tuple(names), []).append(pod)
+    of_devices = grouped({pod: tuple(names) for pod, names in devices.items()})
     where = "; ".join(
         f"{', '.join(names)} of {_named(found, pods)}" if names else _named(found, pods)
         for names, found in of_devices.items()

@@ -18,9 +18,8 @@ def fit(records: PodRecords, most: int = MOST_BYTES) -> PodRecords:
     for words, cut in CUTS:
         if size_of(records) <= most:
             break
-        records = records._replace(processes=tuple(cut(one) for one in records.processes))
         left_out.append(words)
-        records = records._replace(left_out=", ".join(left_out))
+        records = records._replace(processes=tuple(map(cut, records.processes)), left_out=", ".join(left_out))
     while size_of(records) > most and records.processes:
         kept = sorted(records.processes, key=lambda one: one.role != "rank")[: len(records.processes) * 3 // 4]
         records = records._replace(

@@ -40,7 +40,9 @@ class GroupMember(NamedTuple):
     @property
     def has_moved(self) -> bool:
         """One of its operation numbers was lower at the first look."""
-        return any(has_moved(group) for group in self.groups)
+        entered = [(one.entered_before, one.entered) for one in self.groups]
+        completed = [(one.completed_before, one.completed) for one in self.groups]
+        return any(before is not None and now is not None and now > before for before, now in [*entered, *completed])
 
     def told(self, source: SourceName) -> list[Source]:
         """What that source gave of its process, or of all of its pod."""
@@ -63,13 +65,6 @@ class GroupMember(NamedTuple):
         where += [f"node {self.pod.node}"] if self.pod and self.pod.node else []
         where += [f"pid {self.process.pid}"] if self.process and self.rank is not None else []
         return f"{self.name} ({', '.join(where)})" if where else self.name
-
-
-def has_moved(group: GroupProgress) -> bool:
-    """A number of it was lower at the first look."""
-    entered = group.entered_before is not None and group.entered > group.entered_before
-    before, now = group.completed_before, group.completed
-    return entered or (before is not None and now is not None and now > before)
 
 
 def members(collected: Collected) -> tuple[GroupMember, ...]:

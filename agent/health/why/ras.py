@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.decide.subset import ranges
+from agent.decide.subset import grouped, ranges
 from agent.health.why.records import MOST_ODD, Ras, RasCommunicator, RasCount, RasRank, RasStatus
 from agent.wire import json_object
 
@@ -104,13 +104,12 @@ def _counts(rank: Mapping[str, Any]) -> dict[str, int]:
 
 def _grouped(counts: Mapping[int, Mapping[str, int]]) -> tuple[RasCount, ...]:
     """Which ranks launched how many of each operation, and of all operations together."""
-    operations = dict.fromkeys(name for one in counts.values() for name, count in one.items() if count)
+    with_all = {rank: {ALL: sum(one.values()), **one} for rank, one in counts.items()}
+    operations = [ALL, *dict.fromkeys(name for one in counts.values() for name, count in one.items() if count)]
     found: list[RasCount] = []
-    for operation in [ALL, *operations]:
-        by_count: dict[int, list[int]] = {}
-        for rank, one in counts.items():
-            by_count.setdefault(sum(one.values()) if operation == ALL else one.get(operation, 0), []).append(rank)
-        found += [RasCount(operation, count, ranges(ranks)) for count, ranks in sorted(by_count.items())]
+    for operation in operations:
+        of_rank = {rank: one.get(operation, 0) for rank, one in with_all.items()}
+        found += [RasCount(operation, count, ranges(ranks)) for count, ranks in sorted(grouped(of_rank).items())]
     return tuple(found)
 
 

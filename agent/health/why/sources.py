@@ -21,11 +21,10 @@ def sources(
     found: list[SourceSaid] = []
     for name in NAMES:
         found += _ras(collected, members, ras, blamed) if name == "ras" else _one(collected, members, name)
-    if collected.silent:
-        found += [
-            SourceSaid("processes", "unavailable", f"pod {pod} gave no records: {why}")
-            for pod, why in sorted(collected.silent.items())
-        ]
+    found += [
+        SourceSaid("processes", "unavailable", f"pod {pod} gave no records: {why}")
+        for pod, why in sorted(collected.silent.items())
+    ]
     found += [
         SourceSaid("processes", "found", f"pod {pod.pod} left out {pod.left_out}")
         for pod in collected.pods

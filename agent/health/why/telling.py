@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from agent.decide.diagnosis import Culprit, Place
-from agent.decide.subset import ranges
+from agent.decide.subset import grouped, ranges
 from agent.decide.words import at_most, count_text, listed
 from agent.health.why.culprits import Blame, Blames
 from agent.health.why.members import GroupMember
@@ -142,10 +142,8 @@ def differ(judgement: Blames, members: Sequence[GroupMember]) -> str:
     """Nobody is in a minority: no rank is blamed."""
     first = judgement.differ[0]
     same = [one for one in judgement.differ if (one.group, one.number) == (first.group, first.number)]
-    by_text: dict[str, set[int]] = {}
-    for wait in same:
-        by_text.setdefault(f"{wait.operation} {wait.size}".strip(), set()).add(wait.waiter)
-    told = [f"{_ranks(keys, members)} entered {text}" for text, keys in by_text.items()]
+    entered = {wait.waiter: f"{wait.operation} {wait.size}".strip() for wait in same}
+    told = [f"{_ranks(keys, members)} entered {text}" for text, keys in grouped(entered).items()]
     return (
         f"ranks entered different operations as number {first.number}{_of(first)}, and none is in a minority: "
         + listed(told)
