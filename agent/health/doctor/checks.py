@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from agent.decide.facts import Finding, Severity
+from agent.decide.facts import Finding, Severity, State
 from agent.decide.leaving_out import report_node
 from agent.decide.words import size_text
 from agent.health.doctor import nccl_diag, xids
@@ -80,18 +80,9 @@ def _findings(check: HealthCheck, readings: Readings, pod: int, node: str) -> It
     problem = readings.get("problems", {}).get(check.part)
     seen = [Observation(problem, None)] if problem else list(check.look(readings))
     for one in seen or [Observation("nothing says it", None)]:
-        yield Finding(
-            check.name,
-            "unknown" if one.good is None else "ok" if one.good else "bad",
-            one.severity or check.severity,
-            pod,
-            node,
-            one.device,
-            one.value,
-            check.limit,
-            check.source,
-            action_text(check.action, node),
-        )
+        state: State = "unknown" if one.good is None else "ok" if one.good else "bad"
+        severity, action = one.severity or check.severity, action_text(check.action, node)
+        yield Finding(check.name, state, severity, pod, node, one.device, one.value, check.limit, check.source, action)
 
 
 def has_gpus(readings: Readings) -> bool:
@@ -198,8 +189,7 @@ def _nccl(readings: Readings) -> Iterator[Observation]:
     probe = readings["nccl"]
     if probe["unknown"]:
         yield Observation(probe["unknown"], None)
-    for line in nccl_diag.parse(probe["output"]):
-        yield Observation(line.text, line.good, line.check, line.severity)
+    yield from (Observation(*line) for line in nccl_diag.parse(probe["output"]))
 
 
 def _clock(readings: Readings) -> Iterator[Observation]:
