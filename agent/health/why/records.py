@@ -131,7 +131,7 @@ class Process(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What one way to look at a pod gave."""
+    """Why one way to look at a pod gave nothing; or that groups are from a dump, which those do not say."""
 
     name: SourceName
     state: SourceState

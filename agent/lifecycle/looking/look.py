@@ -148,13 +148,6 @@ def _process(process: ProcessSeen, role: Role, answers: Answers) -> Process:
 
 
 def _sources(answers: Answers, with_dump: tuple[int, ...]) -> Iterable[Source]:
-    yield Source("processes", "found")
-    if pids := tuple(answers.groups):
-        yield Source("recorder", "found", pids=pids)
-    if pids := tuple(answers.threads):
-        yield Source("stacks", "found", pids=pids)
-    if answers.ras is not None:
-        yield Source("ras", "found")
     if with_dump:
         yield Source("dump", "found", pids=with_dump)
     for (name, why), lacking in answers.missing.items():
