@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -52,11 +51,6 @@ class LocalPod:
     def is_over(self) -> bool:
         """Nothing more will come from it by itself."""
         return self.info.state in (ENDED, ABSENT)
-
-    def release_files(self) -> None:
-        """They cannot be read any more."""
-        while self.files:
-            os.close(self.files.pop())
 
 
 @dataclass

@@ -25,10 +25,6 @@ class Sandbox(NamedTuple):
     """The number of its cables, which gives it its addresses."""
     nics: Sequence[Nic]
 
-    @property
-    def address(self) -> str:
-        return address(self.cable)
-
 
 def make_sandbox(sandbox: Sandbox) -> None:
     """Make its namespaces and move this process, which stands in that of the bridge, into them."""

@@ -117,8 +117,9 @@ class Supervisor:
     def start_pod(self, index: int, env: Mapping[str, str] | None = None) -> None:
         """Start the container of a pod that has none running, with a file system of its own."""
         pod = self.pods[index]
-        pod.release_files()
         self.network.remove_cables(index)
+        for descriptor in pod.files:
+            os.close(descriptor)
         self.pods[index] = pod = LocalPod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
@@ -177,19 +178,12 @@ class Supervisor:
         self.logs.advance()
         self.waiting.notify()
 
-    def cancel_late(self) -> None:
-        """Pods that have not come yet do not come any more by themselves."""
-        for pod in self.pods:
-            if pod.info.state == WAITING:
-                pod.info.state = ABSENT
-
     def close_and_exit(self) -> NoReturn:
         self.close()
         sys.exit(0)
 
     def close(self) -> None:
         """End everything now; returns when no process of the cluster is left."""
-        self.cancel_late()
         # This process is PID 1: -1 is all that is in its namespace and in those below.
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)

@@ -16,7 +16,7 @@ from agent.errors import SystemFault, UsageError
 from agent.local.channel import Message, MessageChannel, encode
 from agent.local.container import Container
 from agent.local.namespaced_process import Program
-from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
+from agent.local.pods import ABSENT, RUNNING, STARTING, WAITING, Follower, LocalPod
 from agent.local.spec import MOST_TIME
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import open_within, parent_outside, pid_outside
@@ -179,7 +179,9 @@ class Requests:
     def do_terminate(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
         supervisor, grace = self._supervisor, _seconds(float(message["grace"]))
-        supervisor.cancel_late()
+        for pod in supervisor.pods:
+            if pod.info.state == WAITING:
+                pod.info.state = ABSENT  # it does not come any more by itself
         # Those of now: a pod that is started again within the grace time is not meant.
         containers = [pod.container for pod in supervisor.pods if pod.container]
 

@@ -17,7 +17,7 @@ from agent.local.namespaced_process import Forker, Program
 from agent.local.pod_plan import host_files
 from agent.local.root import Bind, Root, enter_root
 from agent.local.sandbox import Sandbox
-from agent.local.spec import Mount
+from agent.local.spec import Mount, address
 from agent.machine.loop import Loop
 from tests.kubernetes.cri_log import CriLog
 from tests.kubernetes.identity import take_identity
@@ -167,7 +167,7 @@ class RunningContainer:
 def container_root(begin: Begin, asked: NewContainer, pod: Surrounding, termination: str) -> Root:
     """A container's file system: its image, what the kubelet writes, its volumes."""
     names = pod.asked.names or pod.plan.hostname
-    files = host_files(pod.plan.hostname, pod.plan.address, names)
+    files = host_files(pod.plan.hostname, address(pod.plan.cable), names)
     files["/etc/resolv.conf"] = (0o644, resolv_conf(pod.asked.namespace).encode())
     is_machine = asked.root == "/"
     if is_machine:

@@ -22,6 +22,7 @@ from agent.local.namespaced_process import Forker, fork_holder
 from agent.local.network import Network
 from agent.local.root import STATE, make_state
 from agent.local.sandbox import Sandbox, make_sandbox
+from agent.local.spec import address
 from agent.local.syscalls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -100,7 +101,7 @@ class Holder:
         plan = self._next_sandbox(message["name"])
         node = Node(plan, self._new_namespaces(partial(make_sandbox, plan)))
         self._nodes[plan.cable] = node
-        answer = encode({"node": plan.cable, "address": plan.address})
+        answer = encode({"node": plan.cable, "address": address(plan.cable)})
         socket.send_fds(channel.socket, [answer], [node.namespaces.net])
 
     def do_plug(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
@@ -125,7 +126,7 @@ class Holder:
         self._pods[self._count] = Pod(asked, plan, self._new_namespaces(build), directory)
         os.mkdir(directory)
         _mount_memory(f"{directory}/shm", asked.shm_size)
-        channel.send({"sandbox": self._count, "address": plan.address})
+        channel.send({"sandbox": self._count, "address": address(plan.cable)})
 
     def do_volume(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         asked = from_json(NewVolume, message)

@@ -34,14 +34,11 @@ def diagnose(collected: Collected) -> Diagnosis:
     judgement = judge(picture)
     blames = judgement.blames or _by_ras(picture, ras, judgement)
     status, sentence, details = _answer(collected, picture, judgement, blames, ras)
-    blamed = frozenset(one.key for one in blames)
     return Diagnosis(
         status=status,
         sentence=sentence,
-        culprits=tuple(telling.culprit(one, picture.members) for one in blames[:MOST_CULPRITS])
-        if status != "moves"
-        else (),
-        sources=sources(collected, picture.members, ras, blamed if status == "hangs" else frozenset()),
+        culprits=tuple(telling.culprit(one, picture.members) for one in blames[:MOST_CULPRITS]),
+        sources=sources(collected, picture.members, ras, frozenset(one.key for one in blames)),
         details=details,
         trigger=collected.trigger,
     )
@@ -66,7 +63,7 @@ def _answer(
         return "circle", sentence, lines
     if judgement.full:
         return "unclear", telling.full(judgement, ranks), common_and_odd(ranks)[0]
-    return _by_stacks(picture.members, picture.waits)
+    return _by_stacks(ranks)
 
 
 def _no_ranks(collected: Collected) -> str:
@@ -99,7 +96,7 @@ def _by_ras(picture: WaitGraph, ras: RasView | None, judgement: Blames) -> tuple
     return (*(Blame(key, "waits", None, 0) for key in sorted(ras.silent)), *found)
 
 
-def _by_stacks(ranks: Sequence[GroupMember], waits: Sequence[Wait]) -> tuple[Status, str, tuple[str, ...]]:
+def _by_stacks(ranks: Sequence[GroupMember]) -> tuple[Status, str, tuple[str, ...]]:
     """Nothing says who waits for whom: the most common stack, and the odd ones."""
     lines, odd = common_and_odd(ranks)
     if odd:

@@ -6,7 +6,7 @@ edges to follow, not 250,000.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 Ranks = frozenset[int]
 Node = int | Ranks
@@ -32,7 +32,11 @@ class Edges:
             for key in others:
                 self._sets_with.setdefault(key, []).append(others)
         self._reached: dict[tuple[Ranks, ...], Ranks] = {}
-        self._alone = self._waiters_of_one()
+        self._alone: dict[int, list[int]] = {}
+        """Rank → those that wait for it and for no other."""
+        for waiter, sets in self._awaited.items():
+            if len(sets) == 1 and len(others := next(iter(sets))) == 1:
+                self._alone.setdefault(next(iter(others)), []).append(waiter)
 
     def roots(self) -> set[int]:
         """Ranks that others wait for and that wait for nobody."""
@@ -73,14 +77,6 @@ class Edges:
 
     def _before(self, node: Node) -> Iterable[Node]:
         return self._sets_with.get(node, ()) if isinstance(node, int) else self._waiters[node]
-
-    def _waiters_of_one(self) -> Mapping[int, list[int]]:
-        """Rank → those that wait for it and for no other."""
-        found: dict[int, list[int]] = {}
-        for waiter, sets in self._awaited.items():
-            if len(sets) == 1 and len(others := next(iter(sets))) == 1:
-                found.setdefault(next(iter(others)), []).append(waiter)
-        return found
 
 
 def _last_left(starts: Iterable[Node], after: Neighbours) -> Sequence[Node]:

@@ -41,15 +41,10 @@ def read_traceback(text: str) -> tuple[Thread, ...]:
     return _in_order(named)
 
 
-def is_library(frame: Frame) -> bool:
-    """A frame that the user did not write."""
-    return frame.is_native or _LIBRARY.search(frame.file) is not None
-
-
 def user_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own code, else the innermost Python frame."""
-    own = (frame for frame in frames if not is_library(frame))
-    return next(own, None) or next((frame for frame in frames if not frame.is_native), None)
+    python = [frame for frame in frames if not frame.is_native]
+    return next((frame for frame in python if not _LIBRARY.search(frame.file)), python[0] if python else None)
 
 
 def frame_text(frame: Frame) -> str:
