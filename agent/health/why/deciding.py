@@ -89,7 +89,7 @@ def _by_ras(picture: WaitGraph, ras: RasView | None, judgement: Blames) -> tuple
     """Where torch's recorder tells nothing, NCCL's counts do."""
     if ras is None or ras.moves or not ras.is_ours or picture.waits or judgement.moves:
         return ()
-    group = GroupName("", "0", "nccl")
+    group = GroupName("0", "nccl")
     operation = ras.operation or "an operation"
     wait = Wait(-1, "stack", f"{operation} over NCCL", None, group, ras.behind)
     found = [Blame(key, "behind", wait, ras.others) for key in sorted(ras.behind - ras.silent)]

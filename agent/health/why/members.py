@@ -17,7 +17,6 @@ class GroupMember(NamedTuple):
     key: int
     """Its place among all members."""
     rank: int | None
-    world: str = ""
     process: Process | None = None
     """None: no pod showed it."""
     pod: PodRecords | None = None
@@ -55,7 +54,7 @@ class GroupMember(NamedTuple):
     def name(self) -> str:
         """rank 5; where its rank is not known: process 123."""
         if self.rank is not None:
-            return f"rank {self.rank}" + (f" of {self.world}" if self.world else "")
+            return f"rank {self.rank}"
         return f"process {self.process.pid}" if self.process else "a process"
 
     @property
@@ -76,23 +75,19 @@ def members(collected: Collected) -> tuple[GroupMember, ...]:
                 if collected.trigger == "watchdog":
                     process = process._replace(state="?")  # it has ended all ranks: their end says nothing
                 children = tuple(one for one in pod.processes if one.parent == process.pid and one.role != "rank")
-                found.append(GroupMember(len(found), process.rank, process.world, process, pod, children))
+                found.append(GroupMember(len(found), process.rank, process, pod, children))
     return tuple(_unique(found) + _absent(collected, found))
 
 
 def _unique(found: list[GroupMember]) -> list[GroupMember]:
     """A rank that was started again lives: what is left of its first process is not the rank."""
-    living = {(one.world, one.rank) for one in found if not one.is_dead and one.rank is not None}
-    kept = [one for one in found if not one.is_dead or (one.world, one.rank) not in living]
+    living = {one.rank for one in found if not one.is_dead and one.rank is not None}
+    kept = [one for one in found if not one.is_dead or one.rank not in living]
     return [one._replace(key=key) for key, one in enumerate(kept)]
 
 
 def _absent(collected: Collected, found: list[GroupMember]) -> list[GroupMember]:
     """Ranks that are known by their number alone: the launcher's, and those that groups name."""
-    worlds = {one.world for one in found} or {""}
-    if len(worlds) > 1:
-        return []
-    (world,) = worlds
     seen = {one.rank for one in found}
     if None in seen:
         return []
@@ -104,4 +99,4 @@ def _absent(collected: Collected, found: list[GroupMember]) -> list[GroupMember]
     reasons += ["it left no dump"] if collected.trigger == "watchdog" and not reasons else []
     unseen = "; ".join(reasons)
     start = len(_unique(found))
-    return [GroupMember(start + at, rank, world, unseen=unseen) for at, rank in enumerate(missing)]
+    return [GroupMember(start + at, rank, unseen=unseen) for at, rank in enumerate(missing)]

@@ -117,8 +117,6 @@ class Process(NamedTuple):
     """child: started by a rank, such as a worker of a data loader; launcher: mpirun, orted, prted, torchrun's agent"""
     rank: int | None = None
     """Global; that of the rank that started it, for a child. None: unknown."""
-    world: str = ""
-    """Which of several worlds of ranks: a launcher that the user started twice. Empty: there is one."""
     program: str = ""
     """Its command line, cut and masked."""
     waiting: tuple[Waiting, ...] = ()
@@ -211,15 +209,11 @@ class Collected(NamedTuple):
     """What was collected of a run. The client's `why(run_id | None)` returns it: of the run that goes on for None."""
 
     run: str
-    workload: str = ""
     pods: tuple[PodRecords, ...] = ()
     silent: Mapping[int, str] = {}
     """Pods that gave no records, by completion index, and why: lost, or no answer within the time."""
-    names: Mapping[int, str] = {}
-    """DNS name by completion index, of all pods of the run."""
     ranks: int | None = None
     """How many ranks the launcher was told to start; None: unknown, as a script starts them."""
-    kind: Literal["torchrun", "mpi", "script", "pipeline", ""] = ""
     quiet: float | None = None
     """Seconds since the run last printed something."""
     apart: float | None = None

@@ -24,9 +24,8 @@ SAME_SIZES = frozenset(
 
 
 class GroupName(NamedTuple):
-    """A process group. The same name in another world is another group."""
+    """A process group."""
 
-    world: str
     name: str
     backend: str
     description: str = ""
@@ -63,7 +62,7 @@ class WaitGraph:
 
     def __init__(self, members: Sequence[GroupMember]) -> None:
         self.members = members
-        self._by_rank = {(one.world, one.rank): one for one in members if one.rank is not None}
+        self._by_rank = {one.rank: one for one in members if one.rank is not None}
         self.activities: Sequence[Activity] = [
             activity(one.process) if one.process else Activity("unknown") for one in members
         ]
@@ -87,7 +86,7 @@ class WaitGraph:
         found: dict[GroupName, dict[int, GroupProgress]] = {}
         for member in self.members:
             for group in member.groups:
-                name = GroupName(member.world, group.group, group.backend)
+                name = GroupName(group.group, group.backend)
                 found.setdefault(name, {})[member.key] = group
         return {_described(name, ranks): ranks for name, ranks in found.items()}
 
@@ -96,10 +95,10 @@ class WaitGraph:
         entered = self.groups.get(group, {})
         named = {rank for one in entered.values() for rank in one.ranks}
         if named:
-            known = (self._by_rank.get((group.world, rank)) for rank in named)
+            known = (self._by_rank.get(rank) for rank in named)
             return frozenset(entered) | {one.key for one in known if one}, True
         if group.name == DEFAULT_GROUP:
-            return frozenset(one.key for one in self.members if one.world == group.world), True
+            return frozenset(one.key for one in self.members), True
         return frozenset(entered), False
 
     def _collectives(self) -> Iterator[Wait]:
@@ -178,8 +177,8 @@ class WaitGraph:
         for member in self.members:
             at = self.activities[member.key]
             if at.kind == "point to point" and at.peer is not None:
-                group = GroupName(member.world, DEFAULT_GROUP, "")
-                peer = self._by_rank.get((member.world, at.peer))
+                group = GroupName(DEFAULT_GROUP, "")
+                peer = self._by_rank.get(at.peer)
                 # A rank of a group is the rank among all only in the group of all.
                 in_subgroup = at.in_group and any(group.group != DEFAULT_GROUP for group in member.groups)
                 if peer is not None and not in_subgroup:
@@ -195,10 +194,10 @@ class WaitGraph:
 
     def _sends(self, member: GroupMember, progress: GroupProgress) -> Iterator[Wait]:
         """NCCL numbers the sends and receives of each pair of ranks: "recv 1<-0"."""
-        group = GroupName(member.world, progress.group, progress.backend, progress.description)
+        group = GroupName(progress.group, progress.backend, progress.description)
         for operation in progress.sends:
             named = re.fullmatch(r"(send|recv) (\d+)(?:<-|->)(\d+)", operation.name)
-            peer = self._peer(member.world, progress, int(named[3])) if named else None
+            peer = self._peer(progress, int(named[3])) if named else None
             if named is None or peer is None:
                 continue
             verb, own, other = named.groups()
@@ -209,38 +208,31 @@ class WaitGraph:
             yield Wait(member.key, "point to point", operation.name, operation.number, group, blockers)
             return  # the first that is open holds up those after it
 
-    def _peer(self, world: str, progress: GroupProgress, rank: int) -> GroupMember | None:
+    def _peer(self, progress: GroupProgress, rank: int) -> GroupMember | None:
         if progress.ranks:
-            return self._by_rank.get((world, progress.ranks[rank])) if rank < len(progress.ranks) else None
-        return self._by_rank.get((world, rank)) if progress.group == DEFAULT_GROUP else None
+            return self._by_rank.get(progress.ranks[rank]) if rank < len(progress.ranks) else None
+        return self._by_rank.get(rank) if progress.group == DEFAULT_GROUP else None
 
     def _by_stack(self, numbered: set[int]) -> Iterator[Wait]:
-        """Ranks without a recorder whose stack is in an operation: they wait for those of their world that are in
-        none."""
-        outside_of: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
+        """Ranks without a recorder whose stack is in an operation: they wait for those that are in none."""
         for member in self.members:
             at = self.activities[member.key]
             if member.key in numbered or at.kind not in IN_OPERATIONS:
                 continue
             if all(group.completed is not None for group in member.groups) and member.groups:
                 continue  # its numbers say that it waits for nobody
-            group = GroupName(member.world, DEFAULT_GROUP, "")
+            group = GroupName(DEFAULT_GROUP, "")
             operation = at.operation or "a collective operation"
             if member.groups:  # in which of its groups is not known
                 yield Wait(member.key, "stack", operation, None, group, frozenset(), is_open=True)
                 continue
-            if member.world not in outside_of:
-                outside_of[member.world] = self._outside(member.world)
-            sure, doubtful = outside_of[member.world]
+            sure, doubtful = self._outside
             yield Wait(member.key, "stack", operation, None, group, sure, doubtful, is_open=at.peer is None)
 
-    def _outside(self, world: str) -> tuple[frozenset[int], frozenset[int]]:
+    @cached_property
+    def _outside(self) -> tuple[frozenset[int], frozenset[int]]:
         """Ranks whose stack is in no operation: those that certainly hold the others up, and those that may."""
-        found = [
-            one.key
-            for one in self.members
-            if one.world == world and (self._is_outside(one.key) or one.is_dead or one.is_stopped)
-        ]
+        found = [one.key for one in self.members if self._is_outside(one.key) or one.is_dead or one.is_stopped]
         sure = frozenset(key for key in found if self._is_certain(key) or (len(found) == 1 and self.is_free(key)))
         return sure, frozenset(found) - sure
 

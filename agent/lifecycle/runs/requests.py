@@ -98,7 +98,7 @@ class CoordinatorRequests:
                 lambda: run.why.ask("asked", LOOK_SECONDS, lambda seen: answer({"ok": self._masked(seen)}))
             )
         else:
-            over = Collected(run.run_id, run.workload.name, diagnosis=run.why.stored(run.end))
+            over = Collected(run.run_id, diagnosis=run.why.stored(run.end))
             answer({"ok": self._masked(over)})
 
     def _masked(self, collected: Collected) -> dict[str, Any]:

@@ -154,16 +154,12 @@ class Why:
         silent = dict.fromkeys(self._awaited() - self._answers.keys(), "it did not answer in time")
         silent |= {index: why for index, why in self._answers.items() if isinstance(why, str)}
         silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
-        kind = kind_of(self._workload)
         printed = self._printed()
         return Collected(
             run=context.run_id,
-            workload=self._workload.name,
             pods=records,
             silent=silent,
-            names={peer.index: peer.name for peer in context.plan.peers},
-            ranks=(spec.ranks or context.per_pod * pods) if kind not in ("", "script") else None,
-            kind=kind,
+            ranks=(spec.ranks or context.per_pod * pods) if knows_ranks(self._workload) else None,
             apart=APART_SECONDS if any(group.entered_before is not None for group in groups(records)) else None,
             quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
             trigger=trigger,
@@ -257,14 +253,11 @@ class Why:
             self._timers.later(limit, lambda: self._await_words(limit, before))
 
 
-def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipeline", ""]:
-    if workload.kind == "mpi":
-        return "mpi"
-    if workload.name.startswith("pai-"):
-        return "pipeline"
-    if not workload.exclusive:  # a command of the user's own
-        return ""
-    return "script" if workload.name == "script" else "torchrun" if workload.kind == "everywhere" else ""
+def knows_ranks(workload: Workload) -> bool:
+    """Do mpirun or torchrun start them, and not a command or a script of the user's own?"""
+    if workload.kind == "mpi" or workload.name.startswith("pai-"):
+        return True
+    return workload.kind == "everywhere" and workload.exclusive and workload.name != "script"
 
 
 def groups(pods: Iterable[PodRecords]) -> list[GroupProgress]:
