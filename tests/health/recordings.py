@@ -66,14 +66,13 @@ def _process(answers: Mapping[str, Any], rank: int) -> Process:
     stacks = answers["stacks"]
     threads = read_py_spy(_text(stacks)) or read_traceback(_text(answers.get("traceback", "")))
     call = syscall_name(proc["syscall"], "x86_64")
-    waiting = Waiting(proc["pid"], proc["state"], "" if proc["wchan"] == "0" else proc["wchan"], call)
+    waiting = Waiting(proc["state"], "" if proc["wchan"] == "0" else proc["wchan"], call)
     return Process(
         pid=proc["pid"],
         parent=proc["parent"],
         state=proc["state"],
         role="rank",
         rank=rank,
-        program=proc["program"],
         waiting=(waiting,),
         threads=threads,
     )

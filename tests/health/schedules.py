@@ -311,7 +311,7 @@ def _groups(world: World, rank: int, sees: Sight, before: Process | None) -> tup
 def _waiting(own: Rank, state: ProcessState) -> Waiting:
     step = own.step
     asleep = step is not None and step.kind == "halt"
-    return Waiting(1, state, syscall="clock_nanosleep" if asleep else "futex")
+    return Waiting(state, syscall="clock_nanosleep" if asleep else "futex")
 
 
 def _thread(world: World, own: Rank) -> Thread:

@@ -21,7 +21,7 @@ Rank = Callable[[int, int], Process]
 
 def rank(number: int, *frames: Frame, groups: tuple[GroupProgress, ...] = (), syscall: str = "futex") -> Process:
     thread = Thread("MainThread", (*frames, Frame("main", TRAIN, 10)))
-    waiting = Waiting(1, "S", syscall=syscall)
+    waiting = Waiting("S", syscall=syscall)
     return Process(100 + number, 1, "S", "rank", number, waiting=(waiting,), threads=(thread,), groups=groups)
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from agent import wire
 from agent.health.why.records import MOST_BYTES, GroupProgress, PodRecords, Process
 
-MOST_PROGRAM = 120
-
 
 def fit(records: PodRecords, most: int = MOST_BYTES) -> PodRecords:
     """The records in at most `most` bytes of JSON; `left_out` says what went."""
@@ -47,8 +45,7 @@ def _other_threads(process: Process) -> Process:
 
 
 def _outer_frames(process: Process) -> Process:
-    cut = tuple(thread._replace(frames=thread.frames[:5]) for thread in process.threads[:1])
-    return process._replace(threads=cut, program=process.program[:MOST_PROGRAM])
+    return process._replace(threads=tuple(one._replace(frames=one.frames[:5]) for one in process.threads[:1]))
 
 
 def _idle_groups(process: Process) -> Process:

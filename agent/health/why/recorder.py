@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from agent.health.why.records import MOST_RECENT, GroupProgress, Operation
-from agent.health.why.stacks import place_of
 from agent.wire import json_object
 
 NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
@@ -81,8 +80,8 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
         entered=entered,
         completed=completed,
         started=started if started is not None else 0 if timed else None,
-        recent=_recent([_operation(entry, "collective_seq_id", timed) for entry in collectives], completed),
-        sends=tuple(_operation(entry, "p2p_seq_id", timed) for entry in sends)[:MOST_RECENT],
+        recent=_recent([_operation(entry, "collective_seq_id") for entry in collectives], completed),
+        sends=tuple(_operation(entry, "p2p_seq_id") for entry in sends)[:MOST_RECENT],
         ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
         description=str(config.get("desc") or _group(entries[-1])[1]).replace("undefined", ""),
     )
@@ -110,17 +109,11 @@ def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Ope
     return (*chosen[: MOST_RECENT - NEWEST], *chosen[-NEWEST:])
 
 
-def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:
-    state = entry.get("state")
-    known: Literal["", "scheduled", "started", "completed"] = ""
-    if timed and state in ("scheduled", "started", "completed"):
-        known = state
+def _operation(entry: Mapping[str, Any], number: str) -> Operation:
     return Operation(
         number=_number(entry.get(number)) or 0,
         name=str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "")),
         size=_sizes(entry.get("input_sizes"), entry.get("input_dtypes")),
-        state=known,
-        at=place_of(_list(entry.get("frames"))),
     )
 
 

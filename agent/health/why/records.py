@@ -57,7 +57,6 @@ class Thread(NamedTuple):
 class Waiting(NamedTuple):
     """Where the kernel has a thread, by /proc/PID/task/TID."""
 
-    tid: int
     state: ProcessState
     wchan: str = ""
     syscall: str = ""
@@ -75,10 +74,6 @@ class Operation(NamedTuple):
     """all_reduce, broadcast, …, without the backend."""
     size: str = ""
     """What goes in, as shape and type: "[1024, 2] float32"; several tensors with a comma between them."""
-    state: Literal["", "scheduled", "started", "completed"] = ""
-    """Only where torch's timing is on: without it a recorder says `scheduled` of everything."""
-    at: str = ""
-    """Where the rank's code entered it: "train.py:39 (main)". Only a dump file tells; the socket does not."""
 
 
 class GroupProgress(NamedTuple):
@@ -117,8 +112,6 @@ class Process(NamedTuple):
     """child: started by a rank, such as a worker of a data loader; launcher: mpirun, orted, prted, torchrun's agent"""
     rank: int | None = None
     """Global; that of the rank that started it, for a child. None: unknown."""
-    program: str = ""
-    """Its command line, cut and masked."""
     waiting: tuple[Waiting, ...] = ()
     """The main thread first."""
     threads: tuple[Thread, ...] = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.health.why.records import MOST_FRAMES, TELLING_ARGUMENTS, Frame, Thread
@@ -55,21 +55,10 @@ def frame_text(frame: Frame) -> str:
     return f"{_short(frame.file)}:{frame.line} ({frame.function})"
 
 
-def place_of(frames: Iterable[Any]) -> str:
-    """The place in the user's code by the frames of a dump; empty when there are none."""
-    found = user_frame([_dumped(frame) for frame in frames if isinstance(frame, Mapping)])
-    return frame_text(found) if found else ""
-
-
 def _short(path: str) -> str:
     """File name; of a library with its package, as `distributed_c10d.py` alone says little."""
     inside = re.sub(r"^.*(?:/(?:site|dist)-packages/|/lib/python3\.\d+/)", "", path)
     return inside if inside != path else path.rpartition("/")[2]
-
-
-def _dumped(frame: Mapping[str, Any]) -> Frame:
-    line = frame.get("line")
-    return Frame(str(frame.get("name", "")), str(frame.get("filename", "")), line if isinstance(line, int) else 0)
 
 
 def _thread(thread: Mapping[str, Any]) -> Thread:

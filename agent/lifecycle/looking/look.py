@@ -30,7 +30,6 @@ MOST_AT_ONCE = 32
 OWN_THREADS = "pt_workerserver"
 """Name of the threads of torch's server, which is there because of us."""
 MOST_DUMPS = 8
-MOST_PROGRAM = 160
 NO_SOCKET = "no socket in {}: torch older than 2.9 or none, a Python that reads no PYTHONPATH (-I, -E, -S)"
 
 
@@ -135,9 +134,8 @@ def _process(process: ProcessSeen, role: Role, answers: Answers) -> Process:
         state=process.state,  # type: ignore[arg-type]
         role=role,
         rank=process.rank,
-        program=process.program[:MOST_PROGRAM],
         waiting=tuple(
-            Waiting(one.tid, one.state, one.wchan, one.syscall, one.file)  # type: ignore[arg-type]
+            Waiting(one.state, one.wchan, one.syscall, one.file)  # type: ignore[arg-type]
             for one in process.threads
             if one.name != OWN_THREADS
         ),
