@@ -147,8 +147,7 @@ class ClusterAccess:
     def exec_with(
         self, index: int, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str] | None = None
     ) -> Conversation:
-        """The same on three given descriptors, or without on a new terminal of the pod's, whose other end comes as the
-        first descriptor; the conversation brings `code`, `signal` can be sent on it."""
+        """The same on three given descriptors; the conversation brings `code`, `signal` can be sent on it."""
         if isinstance(argv, str):
             raise errors.UsageError("a command is a list of words, not a text", f"such as {['sh', '-c', argv]}")
         conversation = connect(self.name)
@@ -159,6 +158,10 @@ class ClusterAccess:
             conversation.close()
             raise
         return conversation
+
+    def exec_on_terminal(self, index: int, argv: Sequence[str], env: Mapping[str, str]) -> Conversation:
+        """The same on a new terminal of the pod's, whose other end comes as the first descriptor."""
+        return self.exec_with(index, argv, (), env)
 
     def read_bytes(self, index: int, paths: Sequence[str]) -> dict[str, bytes | None]:
         """Files of a pod, also of one that has ended; None for those that are not there."""

@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from agent import errors
 from agent.local import DEFAULT_NAME, host_survey
@@ -52,7 +51,7 @@ class LocalCluster(ClusterAccess):
 
     def __init__(self, spec: ClusterSpec) -> None:
         check(spec)
-        super().__init__(spec if spec.name else replace(spec, name=f"local-{secrets.token_hex(4)}"))
+        super().__init__(spec if spec.name else spec.named(f"local-{secrets.token_hex(4)}"))
         self._process: subprocess.Popen[bytes] | None = None
         self._owner: Conversation | None = None
 

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from agent import wire
@@ -118,6 +118,10 @@ class ClusterSpec:
     def from_json(cls, text: str) -> ClusterSpec:
         """The spec that `to_json` wrote."""
         return wire.from_json(cls, json.loads(text))
+
+    def named(self, name: str) -> ClusterSpec:
+        """The same cluster under another name."""
+        return replace(self, name=name)
 
     @property
     def nics(self) -> tuple[Nic, ...]:

@@ -37,7 +37,7 @@ def run_plain(cluster: LocalCluster, index: int, argv: Sequence[str]) -> int:
 def run_on_terminal(cluster: LocalCluster, index: int, argv: Sequence[str]) -> int:
     """The command gets a terminal of the pod's, and this terminal shows and feeds it."""
     env = {"TERM": os.environ.get("TERM", "xterm")}
-    with contextlib.closing(cluster.exec_with(index, argv, (), env)) as conversation:
+    with contextlib.closing(cluster.exec_on_terminal(index, argv, env)) as conversation:
         conversation.expect()
         if not conversation.descriptors:
             raise SystemFault("the pod gave no terminal")
