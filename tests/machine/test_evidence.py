@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import wire
+from agent.health.why.records import PodRecords
 from agent.lifecycle.looking.look import look as look_at_run
 from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.machine.api import RunMarks
@@ -45,6 +46,7 @@ from agent.paths import package_home
 from tests.machine.waiting import DEADLINE_SECONDS, run, wait_until
 
 PATH = os.environ["PATH"]
+POD = PodRecords(0, "pod-0", "")
 
 HANG = """
 import threading
@@ -113,7 +115,7 @@ def hanging() -> Iterator[Run]:
 
 
 def gather(marks: RunMarks, path: str = PATH) -> LookAnswer:
-    return look_at_run(Question(marks.run, 0, "pod-0", path=path, seconds=DEADLINE_SECONDS))
+    return look_at_run(Question(POD, marks, path=path, seconds=DEADLINE_SECONDS))
 
 
 def line_of(text: str, start: str) -> str:
@@ -229,9 +231,10 @@ def test_without_py_spy_one_line_says_what_is_missing(hanging: Run, tmp_path: Pa
     """Another Python, beside which no py-spy lies, does the looking."""
     pid = hanging.python(HANG)
     code = "import sys; sys.executable = '/none/python'\n"
-    code += "from agent.lifecycle.looking.look import Question, look\n"
-    code += "print(look(Question(sys.argv[1], 0, '', path='/none')).text)"
-    done = subprocess.run([sys.executable, "-c", code, hanging.id], capture_output=True, text=True)
+    code += "import json; from agent import wire; from agent.lifecycle.looking.look import Question, look\n"
+    code += "print(look(wire.from_json(Question, json.loads(sys.argv[1]))).text)"
+    question = json.dumps(wire.to_json(Question(POD, RunMarks(hanging.id), path="/none")))
+    done = subprocess.run([sys.executable, "-c", code, question], capture_output=True, text=True)
     assert f"  no Python stacks: {NO_PY_SPY}" in done.stdout, done.stderr
     assert f"pid {pid}, parent" in done.stdout
     assert "futex" in done.stdout
@@ -246,8 +249,8 @@ def test_the_loop_goes_on_meanwhile(hanging: Run) -> None:
         assert threading.current_thread() is threading.main_thread()
         loop.stop()
 
-    question = json.dumps(wire.to_json(Question(hanging.id, 0, "pod-0")))
-    argv = [sys.executable, "-Es", "-m", "agent.lifecycle.looking", question]
+    question = json.dumps(wire.to_json(Question(POD, RunMarks(hanging.id))))
+    argv = [sys.executable, "-Es", "-m", "agent.lifecycle.looking.look", question]
     Host(loop).ask_process(argv, package_home(), DEADLINE_SECONDS, done)
     assert found == []
     run(loop)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from agent.health.why.deciding import diagnose
 from agent.health.why.dump import PREFIX
-from agent.health.why.records import Collected
+from agent.health.why.records import Collected, PodRecords
 from agent.lifecycle.looking.look import look
 from agent.lifecycle.looking.question import Question
+from agent.machine.api import RunMarks
 from tests.programs.conftest import TORCH
 from tests.programs.test_hook import HOOK
 
@@ -72,7 +73,7 @@ def test_the_dumps_of_torch_say_who_left_an_operation_out(tmp_path: Path) -> Non
         for rank in ranks:
             rank.kill()
     assert [code for _, code in ends] == [-9, -9], ends
-    seen = look(Question("torchrun-of-this-test", 0, "p0", why_dir=str(directory), seconds=9.0)).records
+    seen = look(Question(PodRecords(0, "p0", ""), RunMarks("torchrun-of-this-test"), why_dir=str(directory))).records
     found = diagnose(Collected("r", pods=(seen,), ranks=RANKS, trigger="watchdog"))
     assert (found.status, [(one.rank, one.fault) for one in found.culprits]) == ("hangs", [(1, "behind")]), found
     assert "rank 1 (pod 0, pid " in found.sentence

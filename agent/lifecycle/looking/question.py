@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from agent.health.why.records import PodRecords
+from agent.machine.api import RunMarks
 
 APART_SECONDS = 1.0
 """Between two looks at how far ranks came."""
@@ -13,15 +14,9 @@ APART_SECONDS = 1.0
 class Question(NamedTuple):
     """Where to look. Paths are those of this pod."""
 
-    run: str
-    pod: int
-    name: str
-    node: str = ""
-    hosts: tuple[str, ...] = ()
-    """The pod's address and host name: NCCL names a process by one of them."""
-    group: int = 0
-    cgroup: str = ""
-    """What marks the run's processes, as in agent.machine.api.RunMarks."""
+    pod: PodRecords
+    """This pod, of which nothing has been seen yet."""
+    marks: RunMarks
     why_dir: str = ""
     ranks_dir: str = ""
     path: str = ""
@@ -36,5 +31,5 @@ class LookAnswer(NamedTuple):
 
     records: PodRecords
     text: str = ""
-    """For people, as in agent.machine.api.Evidence."""
+    """For people, as in agent.machine.evidence_text."""
     summary: str = ""

@@ -38,19 +38,15 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
     context = part.context
     own = context.plan.peers[context.plan.node_rank(context.index)]
     question = Question(
-        run=part.run_id,
-        pod=context.index,
-        name=own.pod_name or own.name,
-        hosts=(pod.known.interface.address, pod.machine.hostname()),
-        group=part.marks.group,
-        cgroup=part.marks.cgroup,
+        PodRecords(context.index, own.pod_name or own.name, "", (pod.known.interface.address, pod.machine.hostname())),
+        part.marks,
         why_dir=context.why_dir,
         ranks_dir=context.ranks_dir,
         path=pod.known.search_path,
         seconds=seconds,
         prepared=context.why,
     )
-    argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking", json.dumps(wire.to_json(question))]
+    argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking.look", json.dumps(wire.to_json(question))]
     deadline = seconds + 1.0  # the process keeps to `seconds` itself, and may be a little late
     pod.machine.ask_process(argv, package_home(), deadline, lambda answer: say(_kept(pod, part, question, answer)))
 
@@ -89,5 +85,4 @@ def _read(question: Question, answer: str) -> LookAnswer:
     except ValueError:
         why = "the look at the processes did not come to its end in time"
         sources = (Source("processes", "unavailable", why),)
-        records = PodRecords(question.pod, question.name, question.node, question.hosts, sources=sources)
-        return LookAnswer(records, f"{why}\n", f"{why}\n")
+        return LookAnswer(question.pod._replace(sources=sources), f"{why}\n", f"{why}\n")
