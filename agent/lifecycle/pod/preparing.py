@@ -11,13 +11,16 @@ from typing import Any
 
 from agent import __version__
 from agent.decide.facts import Facts
+from agent.decide.inventory import fabric_variables, flat
 from agent.decide.location import parse_location, parse_topology
+from agent.fabrics import needs, problems
+from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod.known import choose_interface
 from agent.lifecycle.pod.plan_files import check_places
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.sshd import Sshd
 from agent.lifecycle.pod.surroundings import PodSurroundings
-from agent.machine.api import Whereabouts
+from agent.machine.api import Search, Whereabouts
 from agent.paths import shipped_text
 
 
@@ -152,16 +155,29 @@ class Preparing:
     def gather_inventory(self, ready: Callable[[Mapping[str, str]], None]) -> None:
         """What a run needs to know and the plan does not; not before the surroundings are ready: vendors' scripts set
         the paths on which programs and libraries are looked for."""
+        pod = self._pod
 
-        def have(whole: Mapping[str, Any], told: Mapping[str, str]) -> None:
-            self._whole_inventory = whole
-            self._pod.learn(inventory=told)
+        def have(found: Mapping[str, Any]) -> None:
+            profile = pod.known.profile.name
+            whole = {**found, "environ": fabric_variables(pod.known.environ), "profile": profile}
+            found_wrong = problems(profile, whole, pod.settings.nnodes)
+            told = {**flat(whole), **({"profile_problems": "\n".join(found_wrong)} if found_wrong else {})}
+            self._whole_inventory = {**whole, "profile_problems": found_wrong}
+            pod.learn(inventory=told)
             self._keep_facts()
             ready(told)
 
-        def begin() -> None:
-            from agent.lifecycle.pod.inventory_request import gather  # only now: no pod's start waits for it
+        self.surroundings.ready.when(lambda: self._machine.gather_inventory(self._search(), pod.log.info, have))
 
-            gather(self._pod, have)
-
-        self.surroundings.ready.when(begin)
+    def _search(self) -> Search:
+        pod, known = self._pod, self._pod.known
+        wanted = needs(known.profile.name, known.environ)
+        return Search(
+            path=known.search_path,
+            environ=known.environ,
+            python=pod.settings.python,
+            fabric=known.profile.name != NONE,
+            libraries=wanted.libraries,
+            files=wanted.files,
+            socket_dir="" if pod.alone else wanted.socket_dir,
+        )
