@@ -299,14 +299,12 @@ class Machine(Protocol):
     def read_part(self, path: str, offset: int, most: int) -> bytes:
         """At most so many bytes of a file from `offset` on; none where it ends, or cannot be read."""
 
-    def read_dir(self, path: str) -> dict[str, str]:
-        """Name → text of the small files in a directory; empty when it is not there."""
-
     def read_tails(self, path: str, most: int) -> dict[str, str]:
         """Relative name → the last `most` bytes, as text, of every file below a directory."""
 
     def read_ends(self, path: str, most: int) -> dict[str, str]:
-        """Name → text of the files in a directory, of long ones the first and the last `most` bytes."""
+        """Name → text of the files in a directory, of long ones the first and the last `most` bytes; empty when it is
+        not there."""
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
         """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it. Where no

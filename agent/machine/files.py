@@ -7,14 +7,10 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
 from agent.errors import SystemFault
-
-MOST_SMALL = 64 * 1024
-"""`read_dir` passes over files with more bytes than this."""
 
 
 def read(path: str) -> str | None:
@@ -38,28 +34,22 @@ def read_value(path: str) -> str:
         return ""
 
 
-def read_dir(path: str) -> dict[str, str]:
-    """Name → text of the files in a directory of at most MOST_SMALL."""
-    texts = {}
-    for name, full in _regular(path):
-        with suppress(OSError):  # it has just gone
-            data = _read_end(full, MOST_SMALL + 1)
-            if len(data) <= MOST_SMALL:
-                texts[name] = data.decode("utf-8", "surrogateescape")
-    return texts
-
-
 def read_ends(path: str, most: int) -> dict[str, str]:
-    """Name → text of the files in a directory, of long ones the first and the last `most` bytes, in whole lines."""
+    """Name → text of the files in a directory, of long ones the first and the last `most` bytes, in whole lines.
+
+    Links and FIFOs are passed over: they are somebody's trap, or hang.
+    """
     texts = {}
-    for name, full in _regular(path):
-        with suppress(OSError), _opened(full) as file:  # it has just gone
-            data = file.read(2 * most)
-            if len(data) == 2 * most:
-                file.seek(-most, os.SEEK_END)
-                tail = file.read().partition(b"\n")[2]
-                data = data[:most].rpartition(b"\n")[0] + b"\n" + tail
-            texts[name] = data.decode("utf-8", "replace")
+    for entry in _entries(path):
+        with suppress(OSError):  # it has just gone
+            if entry.is_file(follow_symlinks=False):
+                with _opened(entry.path) as file:
+                    data = file.read(2 * most)
+                    if len(data) == 2 * most:
+                        file.seek(-most, os.SEEK_END)
+                        tail = file.read().partition(b"\n")[2]
+                        data = data[:most].rpartition(b"\n")[0] + b"\n" + tail
+                texts[entry.name] = data.decode("utf-8", "replace")
     return texts
 
 
@@ -83,14 +73,6 @@ def read_part(path: str, offset: int, most: int) -> bytes:
         file.seek(offset)
         return file.read(most)
     return b""
-
-
-def _regular(path: str) -> Iterator[tuple[str, str]]:
-    """Name and path of each regular file in a directory: links and FIFOs are somebody's trap, or hang."""
-    for entry in _entries(path):
-        with suppress(OSError):  # it has just gone
-            if entry.is_file(follow_symlinks=False):
-                yield entry.name, entry.path
 
 
 def _opened(path: str) -> BinaryIO:

@@ -77,7 +77,6 @@ class Host:
     exists = staticmethod(os.path.exists)
     read = staticmethod(files.read)
     read_part = staticmethod(files.read_part)
-    read_dir = staticmethod(files.read_dir)
     read_tails = staticmethod(files.read_tails)
     read_ends = staticmethod(files.read_ends)
     list_dir = staticmethod(files.list_dir)

@@ -337,14 +337,11 @@ class FakeMachine:
     def read_part(self, path: str, offset: int, most: int) -> bytes:
         return self.files.get(path, "").encode()[offset : offset + most]
 
-    def read_dir(self, path: str) -> dict[str, str]:
-        return {os.path.basename(name): text for name, text in self.files.items() if os.path.dirname(name) == path}
-
     def read_tails(self, path: str, most: int) -> dict[str, str]:
-        return {name: text[-most:] for name, text in self.read_dir(path).items()}
+        return {name: text[-most:] for name, text in self.read_ends(path, most).items()}
 
     def read_ends(self, path: str, most: int) -> dict[str, str]:
-        return self.read_dir(path)
+        return {os.path.basename(name): text for name, text in self.files.items() if os.path.dirname(name) == path}
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
         if self.pod.threadless:

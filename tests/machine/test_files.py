@@ -92,18 +92,6 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
     assert files.read_part(str(link), 0, 4) == files.read_part(str(tmp_path / "none"), 0, 4) == b""
 
 
-def test_the_small_files_of_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "0").write_bytes(b"start\r\n\xff\n")
-    (tmp_path / "most").write_bytes(b"x" * files.MOST_SMALL)
-    (tmp_path / "larger").write_bytes(b"x" * (files.MOST_SMALL + 1))
-    (tmp_path / "directory").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "0")
-    os.mkfifo(tmp_path / "fifo")
-    assert files.read_dir(str(tmp_path)) == {"0": "start\r\n\udcff\n", "most": "x" * files.MOST_SMALL}
-    assert files.read_dir(str(tmp_path / "none")) == {}
-    assert files.read_dir(str(tmp_path / "0")) == {}
-
-
 def test_the_ends_of_all_files_below_a_directory(tmp_path: Path) -> None:
     for rank, data in enumerate((b"one\ntwo\nthree\n", b"short\n", b"x" * 50, b"123456\n890\n")):
         (tmp_path / "1" / f"rank.{rank}").mkdir(parents=True)
@@ -251,6 +239,8 @@ def test_both_ends_of_the_files_in_a_directory(tmp_path: Path) -> None:
     long = b"first\nsecond\n" + b"x" * 100 + b"\nlast but one\nlast\n"
     for name, data in (("long", long), ("short", b"short\n"), ("exact", b"0123456789\n012345678\n")):
         (tmp_path / name).write_bytes(data)
+    (tmp_path / "bytes").write_bytes(b"start\r\n\xff\n")
+    (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to(tmp_path / "long")
     found = files.read_ends(str(tmp_path), 15)
@@ -258,5 +248,7 @@ def test_both_ends_of_the_files_in_a_directory(tmp_path: Path) -> None:
         "long": "first\nsecond\nlast\n",
         "short": "short\n",
         "exact": "0123456789\n012345678\n",
+        "bytes": "start\r\n\ufffd\n",
     }
     assert files.read_ends(str(tmp_path / "none"), 10) == {}
+    assert files.read_ends(str(tmp_path / "short"), 10) == {}

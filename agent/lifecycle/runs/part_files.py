@@ -24,7 +24,7 @@ from agent.workloads.held_rank import invitation, start_script
 MOST_ERROR = 64 << 10
 MOST_LEFT = 1000
 MOST_NOTES = 1 << 20
-"""How many bytes at both ends of each file the workload inspects."""
+"""How many bytes at both ends of each file that ranks leave."""
 SERIES_SECONDS = 30.0
 """A pod that is lost has told its series up to so long before."""
 PIECE = 256 << 10
@@ -66,7 +66,7 @@ class PartFiles:
 
     def ranks(self) -> dict[int, RankEnd]:
         """How each rank of this pod ended, by its own file: the first thing that counts for the verdict."""
-        found = self._machine.read_dir(self._context.ranks_dir)
+        found = self._machine.read_ends(self._context.ranks_dir, MOST_NOTES)
         return {int(name): parse_rank(text) for name, text in found.items() if name.isdigit()}
 
     def is_ending(self, output: str) -> bool:
