@@ -26,7 +26,7 @@ from agent.machine.api import (
 from agent.machine.api import T as T
 from agent.machine.cgroup_limits import memory_kills
 from agent.machine.fifo import open_fifos
-from agent.machine.keeper import start_keeper
+from agent.machine.keeper import Keeper
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
 from agent.machine.run_processes import RunSweep
@@ -55,7 +55,7 @@ class Host:
         self.loop = loop
         self.later = loop.later
         self.accept = partial(open_fifos, loop)
-        self.start_keeper = partial(start_keeper, loop)
+        self.start_keeper = partial(Keeper, loop)
         self.tell = partial(tell, loop)
         self._emitter = Emitter(loop)
         self.emit = self._emitter.emit

@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 
 from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
-from agent.machine import keeper
 from agent.machine.api import KeeperProcess
-from agent.machine.helper_process import HelperProcess
 from agent.machine.host import Host
-from agent.machine.keeper import mount_of
+from agent.machine.keeper import Keeper, mount_of
 from agent.machine.loop import Loop
 from agent.machine.spool import FileSpool, Room
 from agent.paths import shipped
@@ -153,7 +151,7 @@ class Talk:
         self._storage = storage
         self._count = 0
         storage.talks.append(self)
-        self.process = keeper.start_keeper(storage.loop, str(directory), number, self.heard.append, lambda *end: None)
+        self.process = Keeper(storage.loop, str(directory), number, self.heard.append, lambda *end: None)
         storage.pids.update(storage.find_helpers())
 
     def hear(self, *words: str) -> list[str]:
@@ -286,7 +284,7 @@ def test_the_pieces_of_a_log_go_when_it_is_whole(storage: Storage, tmp_path: Pat
 
 LOOK = """
 import os, sys
-from agent.machine.keeper import start_keeper
+from agent.machine.keeper import Keeper
 from agent.machine.loop import Loop
 
 def show(words):
@@ -300,7 +298,7 @@ def show(words):
     loop.stop()
 
 loop = Loop()
-start_keeper(loop, sys.argv[1], 1, show, lambda *end: None).send("probe", "x", "y")
+Keeper(loop, sys.argv[1], 1, show, lambda *end: None).send("probe", "x", "y")
 loop.run()
 """
 
@@ -451,20 +449,21 @@ def test_an_idle_process_ends_with_its_archive(storage: Storage, tmp_path: Path)
 def test_a_process_that_has_just_ended_by_itself_can_be_killed() -> None:
     loop, ended = Loop(), list[int]()
 
-    def tell(process: HelperProcess, status: int) -> None:
+    def tell(process: Keeper, status: int) -> None:
         ended.append(status)
         loop.stop()
 
-    process = HelperProcess(loop, "no-such-program.py", [], lambda words: None, tell)
+    process = Keeper(loop, "/nowhere", 1, lambda words: None, tell)
+    process.send("write")  # what, it does not say
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the loop has not heard of it
     process.close(kill=True)
     run(loop)
-    assert ended == [2]
+    assert ended == [1]
 
 
 AGENT = """
 import os, signal, sys
-from agent.machine.keeper import start_keeper
+from agent.machine.keeper import Keeper
 from agent.machine.loop import Loop
 
 def die(words):
@@ -473,7 +472,7 @@ def die(words):
     os.kill(os.getpid(), signal.SIGKILL)
 
 loop = Loop()
-process = start_keeper(loop, sys.argv[1], 1, die, lambda *end: None)
+process = Keeper(loop, sys.argv[1], 1, die, lambda *end: None)
 loop.run()
 """
 
