@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import socket
@@ -11,11 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from agent.launch import Launch
 from agent.machine import files, inventory, process, run_processes
 from agent.machine.api import (
     Channel,
-    Child,
     Problem,
     RunMarks,
     Search,
@@ -23,7 +20,6 @@ from agent.machine.api import (
     Target,
     Whereabouts,
 )
-from agent.machine.api import T as T
 from agent.machine.cgroup_limits import memory_kills
 from agent.machine.fifo import open_fifos
 from agent.machine.keeper import Keeper
@@ -54,12 +50,14 @@ class Host:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.later = loop.later
+        self.aside = loop.aside
         self.accept = partial(open_fifos, loop)
         self.start_keeper = partial(Keeper, loop)
         self.tell = partial(tell, loop)
-        self._emitter = Emitter(loop)
-        self.emit = self._emitter.emit
-        self.flush_output = self._emitter.flush
+        emitter = Emitter(loop)
+        self.emit = emitter.emit
+        self.flush_output = emitter.flush
+        self.start = partial(process.RunningChild, loop, emitter)
         self._handshakes = Workers(loop, MOST_HANDSHAKES)
         self._room: Room | None = None
 
@@ -127,17 +125,6 @@ class Host:
         wanted = min(hard, MOST_FILES) if hard != resource.RLIM_INFINITY else MOST_FILES
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
-    def start(
-        self,
-        launch: Launch,
-        ended: Callable[[int], None],
-        output: Callable[[int, bytes], None],
-        *,
-        emitted: bool = False,
-        marks: RunMarks | None = None,
-    ) -> Child:
-        return process.RunningChild(self.loop, launch, ended, output, self._emitter if emitted else None, marks)
-
     def spool(self, directory: str, limit: int) -> Spool:
         self._room = self._room or Room(limit)
         return FileSpool(directory, self._room)
@@ -165,17 +152,6 @@ class Host:
 
     def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
         RunSweep(self.loop, marks, seconds, done)
-
-    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
-        def and_then() -> Action:
-            found = work()
-            return lambda: done(found)
-
-        try:
-            self.loop.in_thread(and_then)
-        except RuntimeError:
-            why = OSError(errno.EAGAIN, "no more threads can be started in this pod")
-            self.loop.post(lambda: refused(why))
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)

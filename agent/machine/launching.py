@@ -58,7 +58,7 @@ class Piped:
         self._loop = Loop()
         self._status = 0
         try:
-            self.child = RunningChild(self._loop, launch, self._ended, output, own_session=own_session)
+            self.child = RunningChild(self._loop, None, launch, self._ended, output, own_session=own_session)
         except BaseException:
             self._loop.close()
             raise

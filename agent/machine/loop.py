@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
 import os
@@ -13,7 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import TypeVar
 
+T = TypeVar("T")
 Action = Callable[[], None]
 AGAIN_SECONDS = 1.0
 """Until the next try where files or threads have run out."""
@@ -113,13 +116,21 @@ class Loop:
         signal.signal(number, handle)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
-    def in_thread(self, work: Callable[[], Action]) -> None:
-        """Run `work` in a thread of its own; the action that it returns runs in the loop.
+    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
+        """Run `work` in a thread of its own; `done` gets in the loop what came of it. Where no more threads can be had,
+        `refused` gets why.
 
-        A bug in `work` is raised in the loop: it must end the agent, not vanish with a thread. Raises RuntimeError
-        where no more threads can be had.
+        A bug in `work` is raised in the loop: it must end the agent, not vanish with a thread.
         """
-        threading.Thread(target=lambda: self.post(result_of(work)), daemon=True).start()
+
+        def and_then() -> Action:
+            found = work()
+            return lambda: done(found)
+
+        try:
+            threading.Thread(target=lambda: self.post(result_of(and_then)), daemon=True).start()
+        except RuntimeError:
+            self.post(lambda: refused(OSError(errno.EAGAIN, "no more threads can be started in this pod")))
 
     def stop(self) -> None:
         self._running = False

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from agent.launch import Launch
 from agent.machine.api import RunMarks
-from agent.machine.loop import READ, Action, Loop
+from agent.machine.loop import READ, Loop
 from agent.machine.output_writer import Emitter
 from agent.paths import shipped
 
@@ -33,19 +33,20 @@ LAST_OUTPUT_SECONDS = 0.5
 class RunningChild:
     """A process, in a session of its own unless it is told otherwise, watched by the loop.
 
-    What it writes stays in its pipes while `emitter`, if there is one, is far behind: it has to wait then, as if it
-    wrote there itself.
+    What it writes, if that is `emitted`, stays in its pipes while `emitter` is far behind: it has to wait then, as if
+    it wrote there itself.
     """
 
     def __init__(
         self,
         loop: Loop,
+        emitter: Emitter | None,
         launch: Launch,
         ended: Callable[[int], None],
         output: Output,
-        emitter: Emitter | None = None,
-        marks: RunMarks | None = None,
         *,
+        emitted: bool = False,
+        marks: RunMarks | None = None,
         own_session: bool = True,
     ) -> None:
         """It and all that it starts get the kernel's `marks`. Raises OSError."""
@@ -64,7 +65,7 @@ class RunningChild:
         self.pid = self._process.pid
         self._send = os.killpg if own_session else os.kill
         self._loop = loop
-        self._emitter = emitter
+        self._emitter = emitter if emitted else None
         self._ended = ended
         self._pipes: dict[int, tuple[IO[bytes], Callable[[bytes], None]]] = {}
         """Those that are open, by descriptor, and where their bytes go."""
@@ -83,7 +84,7 @@ class RunningChild:
         for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
             assert file is not None
             os.set_blocking(file.fileno(), False)
-            if emitter is not None:  # of an exclusive run: what users may have of large pipes is little
+            if emitted:  # of an exclusive run: what users may have of large pipes is little
                 with suppress(OSError):
                     fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
             self._pipes[file.fileno()] = file, partial(output, stream)
@@ -150,22 +151,18 @@ class RunningChild:
         if not self._awaits_group:
             self._over(status)
             return
-        try:
-            self._loop.in_thread(lambda: self._look_at_group(status))
-        except RuntimeError:  # no more threads
-            self._look_at_group(status)()
 
-    def _look_at_group(self, status: int) -> Action:
-        """Reads of every process there is, so in a thread if there are some to be had."""
-        runs = group_runs(self.pid)
+        def look() -> bool:
+            return group_runs(self.pid)
 
-        def judge() -> None:
+        def judge(runs: bool) -> None:
             if runs:
                 self._loop.later(0.25, lambda: self._end(status))
             else:
                 self._over(status)
 
-        return judge
+        # It reads of every process there is, so in a thread if there are some to be had.
+        self._loop.aside(look, judge, lambda why: judge(look()))
 
     def _over(self, status: int) -> None:
         self._status = status

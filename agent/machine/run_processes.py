@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from agent.machine.api import RunMarks
-from agent.machine.loop import Action, Loop
+from agent.machine.loop import Loop
 from agent.machine.process import stat_of
 from agent.machine.workers import in_time
 
@@ -149,17 +149,13 @@ def find_aside(loop: Loop, find: Callable[[], Marked], judge: Callable[[Marked],
     """Look for processes in a thread, then judge in the loop. Without more threads in this pod nothing is known."""
     unknown = Marked(set(), unsure=True)
 
-    def work() -> Action:
+    def work() -> Marked:
         try:
-            found = find()
+            return find()
         except RuntimeError:
-            found = unknown
-        return lambda: judge(found)
+            return unknown
 
-    try:
-        loop.in_thread(work)
-    except RuntimeError:
-        judge(unknown)
+    loop.aside(work, judge, lambda why: judge(unknown))
 
 
 class RunSweep:
@@ -190,8 +186,6 @@ class RunSweep:
         self._told: set[int] = set()
         """Processes that have got SIGTERM."""
         self._hanging: set[int] = set()
-        self._kernel_knows = bool(marks.group or marks.cgroup)
-        """What is in the middle of an exec, and shows no environment, was known before."""
         loop.post(self._look)
 
     def _look(self) -> None:
@@ -202,9 +196,11 @@ class RunSweep:
         find_aside(self._loop, lambda: marked(self._marks.run, self._hanging), self._judge)
 
     def _judge(self, seen: Marked) -> None:
+        # With a mark of the kernel's, what is in the middle of an exec and shows no environment was known before.
+        kernel_knows = self._marks.group or self._marks.cgroup
         if seen.pids:
             self._end(seen.pids)
-        elif seen.unsure and not self._kernel_knows and self._now() < self._started + UNSURE_SECONDS:
+        elif seen.unsure and not kernel_knows and self._now() < self._started + UNSURE_SECONDS:
             self._loop.later(LOOK_AGAIN_SECONDS, self._look)
         elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._now() < self._give_up_at:
             self._loop.later(LOOK_AGAIN_SECONDS, self._look)  # the last one is about to leave it

@@ -126,15 +126,14 @@ def test_more_than_a_pipe_holds_arrives_whole(agent: Agent) -> None:
         if line == b"start":
             channel.send(big + b"\n")
             channel.send(b"and this\n")
-            agent.loop.in_thread(read)
+            agent.loop.aside(read, lambda none: None, lambda why: pytest.fail(str(why)))
         else:
             channel.close()
             agent.loop.stop()
 
-    def read() -> Callable[[], None]:
+    def read() -> None:
         heard.extend([hear(session), hear(session)])
         say(session, b"got it\n")
-        return lambda: None
 
     agent.on_line = answer
     session = agent.join()
@@ -178,14 +177,12 @@ def test_two_channels_at_a_time(agent: Agent) -> None:
 def test_a_line_that_never_ends_closes_the_channel(agent: Agent) -> None:
     session = agent.join()
 
-    def flood() -> Callable[[], None]:
-        try:
+    def flood() -> None:
+        with suppress(BrokenPipeError):
             while True:
                 say(session, b"x" * 65536)
-        except BrokenPipeError:
-            return lambda: None
 
-    agent.loop.in_thread(flood)
+    agent.loop.aside(flood, lambda none: None, lambda why: pytest.fail(str(why)))
     run(agent.loop)
     assert "a line of more than" in agent.ends[0]
     assert end_of(session)[0] == 0

@@ -64,15 +64,16 @@ def test_posts_from_many_threads_all_run_each_threads_in_order() -> None:
 def test_work_in_a_thread_comes_back_to_the_loop() -> None:
     loop, where = Loop(), list[threading.Thread]()
 
-    def work() -> Action:
+    def work() -> str:
         where.append(threading.current_thread())
-        return back
+        return "found"
 
-    def back() -> None:
+    def done(found: str) -> None:
+        assert found == "found"
         where.append(threading.current_thread())
         loop.stop()
 
-    loop.in_thread(work)
+    loop.aside(work, done, lambda why: pytest.fail(str(why)))
     run(loop)
     assert where[0] is not where[1] is threading.current_thread()
 

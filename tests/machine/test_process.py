@@ -38,7 +38,7 @@ def start(argv: list[str], kill: int = 0) -> tuple[int, bytes, bytes]:
         statuses.append(status)
         loop.stop()
 
-    child = process.RunningChild(loop, Launch(argv, ENV), ended, take, Emitter(loop))
+    child = process.RunningChild(loop, Emitter(loop), Launch(argv, ENV), ended, take, emitted=True)
     run(loop)
     child.signal(signal.SIGTERM)  # it is gone: no error
     assert len(statuses) == 1
@@ -70,9 +70,7 @@ def test_a_child_sees_its_environment_and_directory_and_no_stdin() -> None:
     loop, said = Loop(), list[bytes]()
     argv = [sys.executable, "-c", "import os, sys; print(os.environ['A'], os.getcwd(), sys.stdin.read() == '')"]
     launch = Launch(argv, {**ENV, "A": "b"}, "/usr")
-    process.RunningChild(
-        loop, launch, lambda status: loop.stop(), lambda stream, data: said.append(data), Emitter(loop)
-    )
+    process.RunningChild(loop, None, launch, lambda status: loop.stop(), lambda stream, data: said.append(data))
     run(loop)
     assert b"".join(said) == b"b /usr True\n"
 
@@ -90,7 +88,7 @@ def test_a_child_is_in_a_session_of_its_own_and_signals_reach_its_group() -> Non
         loop.stop()
 
     script = "sleep 1000 & echo $$ $!; wait"
-    child = process.RunningChild(loop, Launch(["sh", "-c", script], ENV), ended, take, Emitter(loop))
+    child = process.RunningChild(loop, Emitter(loop), Launch(["sh", "-c", script], ENV), ended, take, emitted=True)
     run(loop)
     assert statuses == [-signal.SIGKILL]
 
@@ -99,7 +97,9 @@ def test_a_child_is_in_a_session_of_its_own_and_signals_reach_its_group() -> Non
 def test_what_cannot_be_started(argv: list[str]) -> None:
     with pytest.raises(OSError):
         loop = Loop()
-        process.RunningChild(loop, Launch(argv, ENV), lambda status: None, lambda stream, data: None, Emitter(loop))
+        process.RunningChild(
+            loop, Emitter(loop), Launch(argv, ENV), lambda status: None, lambda stream, data: None, emitted=True
+        )
 
 
 def test_many_children_leave_no_descriptor_open() -> None:
@@ -157,7 +157,9 @@ def test_a_child_ends_though_nobody_ever_reads(heir: bool, run_id: str) -> None:
         loop.stop()
 
     script = f"{'sleep 1000 &' if heir else ''} head -c {size} /dev/zero; exit 7"
-    process.RunningChild(loop, Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id}), ended, take, emitter)
+    process.RunningChild(
+        loop, emitter, Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id}), ended, take, emitted=True
+    )
     run(loop)
     os.close(read)
     emitter.flush(60)
@@ -191,7 +193,7 @@ def test_a_child_waits_for_who_reads_our_output(stuck: tuple[Loop, Emitter, int]
         loop.stop()
 
     argv = ["sh", "-c", f"head -c {size // 2} /dev/zero & head -c {size // 2} /dev/zero >&2; wait"]
-    process.RunningChild(loop, Launch(argv, ENV), ended, take, emitter)
+    process.RunningChild(loop, emitter, Launch(argv, ENV), ended, take, emitted=True)
     reader = threading.Thread(target=read_slowly)
     reader.start()
     run(loop)
@@ -235,7 +237,7 @@ def test_a_child_that_ends_while_nobody_reads_has_said_all(
 
     script = f'{"sleep 1000 &" if heir else ""} exec "$0" -c "$1"'
     launch = Launch(["sh", "-c", script, sys.executable, LAST_WORDS], ENV | {"A4_RUN": run_id})
-    process.RunningChild(loop, launch, ended, take, emitter)
+    process.RunningChild(loop, emitter, launch, ended, take, emitted=True)
     run(loop)
     assert (statuses, said) == ([7], all_of_it)
     assert emitter.is_far_behind is not heir
@@ -274,7 +276,9 @@ def test_heirs_of_a_child_are_not_given_up_while_we_do_not_read(
 
     heir = f"(cat {go}; echo heir; touch {done}; exec sleep 1000)"
     script = f"{heir} & echo child; touch {spoke}; cat {leave}; exit 3"
-    process.RunningChild(loop, Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id}), ended, take, emitter)
+    process.RunningChild(
+        loop, emitter, Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id}), ended, take, emitted=True
+    )
     look()
     run(loop)
     assert (statuses, said) == ([3], [b"child\n", b"heir\n"])
@@ -289,7 +293,7 @@ def test_who_never_stops_printing_holds_up_nothing(script: str, status: int, run
         loop.stop()
 
     launch = Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id})
-    child = process.RunningChild(loop, launch, ended, lambda stream, data: None, Emitter(loop))
+    child = process.RunningChild(loop, Emitter(loop), launch, ended, lambda stream, data: None, emitted=True)
     if status < 0:
         loop.later(0.05, lambda: child.signal(signal.SIGTERM))
     run(loop)
@@ -314,7 +318,7 @@ def test_a_group_that_outlives_its_first_process_is_waited_for_and_heard(run_id:
             child.await_group()
             child.signal(signal.SIGTERM)
 
-    child = process.RunningChild(loop, launch, ended, heard, None)
+    child = process.RunningChild(loop, None, launch, ended, heard)
     run(loop)
     assert ends == [(-signal.SIGTERM, b"ready\nsaved\n")]
 
