@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.machine.files import read, read_value
-from agent.machine.health.pod_readings import ask_nvidia_smi, kernel_log
+from agent.machine.health.pod_readings import kernel_log, nvidia_smi
 from agent.machine.inventory import InventoryPart, gathered
 from agent.machine.nics import names_in
 from agent.machine.resources import gpu_count
@@ -19,8 +19,8 @@ def read_counters(environ: Mapping[str, str], seconds: float, root: str = "/") -
     parts = {"nics": InventoryPart(lambda: {"nics": nic_counters(root)}, seconds)}
     if gpu_count(root):
         parts |= {
-            "gpus": InventoryPart(lambda: {"nvidia_smi": _smi(environ, seconds - 0.3, "-q", "-x")}, seconds),
-            "nvlink": InventoryPart(lambda: {"nvlink": _smi(environ, seconds - 0.3, "nvlink", "-e")}, seconds),
+            "gpus": InventoryPart(lambda: {"nvidia_smi": nvidia_smi(environ, seconds - 0.3, "-q", "-x")}, seconds),
+            "nvlink": InventoryPart(lambda: {"nvlink": nvidia_smi(environ, seconds - 0.3, "nvlink", "-e")}, seconds),
             "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, seconds),
         }
     uptime = float((read(os.path.join(root, "proc/uptime")) or "0").split()[0])
@@ -45,12 +45,3 @@ def nic_counters(root: str = "/") -> dict[str, dict[str, int]]:
 def _numbers(directory: str) -> dict[str, int]:
     texts = {name: read_value(f"{directory}/{name}") for name in names_in(directory)}
     return {name: int(text) for name, text in texts.items() if text.isdecimal()}
-
-
-def _smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> str:
-    """What nvidia-smi says. Raises OSError."""
-    answer = ask_nvidia_smi(environ, seconds, *arguments)
-    if answer.problem:
-        # It says on stdout which GPU is lost.
-        raise OSError("; ".join(filter(None, (answer.problem, answer.output.strip()[:300]))))
-    return answer.output

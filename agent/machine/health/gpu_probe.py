@@ -10,8 +10,6 @@ from typing import Any
 from agent.machine.asking import ask
 from agent.paths import shipped
 
-PROGRAM = "probe-gpu.py"
-
 
 def probe(environ: Mapping[str, str], count: int, run: str, seconds: float) -> list[dict[str, Any]]:
     """By GPU: `problem`, empty when it computes right, or `unknown`: why it could not be tried."""
@@ -39,7 +37,7 @@ def _argv(environ: Mapping[str, str], program: str, *arguments: str) -> list[str
 
 
 def probe_one(environ: Mapping[str, str], device: str, seconds: float) -> dict[str, Any]:
-    answer = ask("the probe", _argv(environ, PROGRAM, device), environ, seconds)
+    answer = ask("the probe", _argv(environ, "probe-gpu.py", device), environ, seconds)
     found = {"index": device, "problem": "", "unknown": ""}
     try:
         told = json.loads(answer.output.splitlines()[-1])

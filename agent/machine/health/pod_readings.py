@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from agent.machine.api import Search
-from agent.machine.asking import ProgramAnswer, ask
+from agent.machine.asking import ask
 from agent.machine.files import read
 from agent.machine.gpus import module_version
 from agent.machine.health.gpu_probe import probe, probe_nccl
@@ -71,7 +71,7 @@ def _parts_of_gpus(question: PodQuestion, root: str) -> dict[str, InventoryPart]
 
     def list_gpus() -> dict[str, Any]:
         try:
-            return {"nvidia_smi": _smi(environ, "-q", "-x")}
+            return {"nvidia_smi": nvidia_smi(environ, 15.0, "-q", "-x")}
         finally:
             listed.set()
 
@@ -82,7 +82,7 @@ def _parts_of_gpus(question: PodQuestion, root: str) -> dict[str, InventoryPart]
 
     return {
         "gpus": InventoryPart(list_gpus, 20.0),
-        "nvlinks": InventoryPart(lambda: {"nvidia_smi_nvlink": _smi(environ, "nvlink", "-s")}, 20.0),
+        "nvlinks": InventoryPart(lambda: {"nvidia_smi_nvlink": nvidia_smi(environ, 15.0, "nvlink", "-s")}, 20.0),
         "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, 5.0),
         "probes": InventoryPart(
             lambda: {"probes": probe(environ, count, question.run, seconds_to_probe())}, PROBE_SECONDS + 2.0
@@ -93,20 +93,16 @@ def _parts_of_gpus(question: PodQuestion, root: str) -> dict[str, InventoryPart]
     }
 
 
-def ask_nvidia_smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> ProgramAnswer:
-    """Raises OSError where there is none."""
+def nvidia_smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> str:
+    """What it says. Raises OSError."""
     path = os.pathsep.join((environ.get("PATH", os.defpath), SMI_DIRECTORY))
     program = shutil.which("nvidia-smi", path=path)
     if program is None:
         raise FileNotFoundError(f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
-    return ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
-
-
-def _smi(environ: Mapping[str, str], *arguments: str) -> str:
-    """What it says. Raises OSError."""
-    answer = ask_nvidia_smi(environ, 15.0, *arguments)
+    answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
     if answer.problem:
-        raise OSError(answer.problem)
+        # It says on stdout which GPU is lost.
+        raise OSError("; ".join(filter(None, (answer.problem, answer.output.strip()[:300]))))
     return answer.output
 
 
