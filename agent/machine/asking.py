@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from agent.cutting import cut_at_word
-from agent.paths import own_program
 
 MOST_REASON = 300
 PROGRAM_SECONDS = 20.0
@@ -87,13 +86,6 @@ def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: flo
     return ProgramAnswer(
         done.output, f"{what} {how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else f"{what} {how}"
     )
-
-
-def ask_own(
-    what: str, name: str, arguments: Sequence[str], environ: Mapping[str, str], seconds: float
-) -> ProgramAnswer:
-    """The same with a program of entrypoints/, under the agent's own Python and in the environment given."""
-    return ask(what, own_program(name, *arguments), environ, seconds)
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> bool:

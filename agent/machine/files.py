@@ -156,14 +156,11 @@ def make_private_dir(path: str) -> None:
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
         seen = os.lstat(path)
-    except OSError as error:
-        raise unusable(path, error) from error
-    other_use = "remove it, or set A4_RUN_DIR to another path"
-    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
-        raise SystemFault(f"{path} is not a directory of this user's own", other_use)
-    if seen.st_mode & stat.S_ISVTX:
-        raise SystemFault(f"{path} is shared with others", "set A4_RUN_DIR to a directory of root's own")
-    try:
+        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+            other_use = "remove it, or set A4_RUN_DIR to another path"
+            raise SystemFault(f"{path} is not a directory of this user's own", other_use)
+        if seen.st_mode & stat.S_ISVTX:
+            raise SystemFault(f"{path} is shared with others", "set A4_RUN_DIR to a directory of root's own")
         os.chmod(path, 0o700)
     except OSError as error:
         raise unusable(path, error) from error

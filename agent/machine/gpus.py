@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent.machine.asking import ask_own
+from agent.machine.asking import ask
 from agent.machine.files import read
 from agent.machine.resources import gpu_count
+from agent.paths import own_program
 
 
 def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = 25.0) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = 25.0) -> 
     found = {"files": gpu_count(root), "driver": module_version(root), "cuda": "", "devices": []}
     # It has no use for the workload's libraries.
     own = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
-    answer = ask_own("NVML", "ask-gpus.py", (), own, seconds)
+    answer = ask("NVML", own_program("ask-gpus.py"), own, seconds)
     if answer.problem:
         return {**found, "problem": answer.problem}
     return {**found, **json.loads(answer.output)}

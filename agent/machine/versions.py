@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.machine.asking import PROGRAM_SECONDS, ask, ask_own, run_to_end
+from agent.machine.asking import PROGRAM_SECONDS, ask, run_to_end
 from agent.machine.files import read
 from agent.machine.process import find_program
-from agent.paths import shipped
+from agent.paths import own_program, shipped
 
 CUDA = "usr/local/cuda/version.json"
 
@@ -52,7 +52,7 @@ def libraries(
 
     `libraries`: name → `path`, `version` (NCCL's only) or `problem`; `files`: path → is it there.
     """
-    answer = ask_own("the loader", "load-libraries.py", [*names, "--", *files], environ, seconds)
+    answer = ask("the loader", own_program("load-libraries.py", *names, "--", *files), environ, seconds)
     said = [json.loads(line) for line in answer.output.splitlines()]
     loaded = {one.pop("library"): one for one in said if "library" in one}
     there = {one["file"]: one["there"] for one in said if "file" in one}

@@ -28,7 +28,6 @@ from agent.machine.evidence import look
 from agent.machine.evidence_text import (
     MOST_SUMMARY,
     MOST_TEXT,
-    EvidenceText,
     ProcessSeen,
     ThreadSeen,
     in_order,
@@ -275,7 +274,7 @@ def test_what_stands_before_a_rank_program_comes_last_and_is_in_no_summary() -> 
     record = seen(3, rank=0, ppid=2, program="sh /run/a4-agent/rank.sh ./a.out")
     processes = [seen(1), keep, record, seen(4, rank=0, ppid=3), seen(5, rank=0, ppid=4)]
     assert [process.pid for process in in_order(processes)] == [4, 1, 5, 2, 3]
-    assert render("title", processes, []).summary == "rank 0: pid 4 prog: S\npid 1 prog: S\nrank 0: pid 5 prog: S\n"
+    assert render("title", processes, [])[1] == "rank 0: pid 4 prog: S\npid 1 prog: S\nrank 0: pid 5 prog: S\n"
 
 
 @pytest.mark.parametrize("state", ["T", "t", "Z", "D"])
@@ -288,7 +287,7 @@ def test_what_is_stuck_comes_first_even_if_it_stands_before_a_rank_program(state
         seen(4, rank=9, state=state),
     ]
     assert [process.pid for process in in_order(processes)] == [4, 7, 6, 8]
-    lines = render("title", processes, []).summary.splitlines()
+    lines = render("title", processes, [])[1].splitlines()
     assert lines[0] == f"rank 9: pid 4 prog: {state}"
     assert re.fullmatch(rf"rank 1: pid 7 python3 .*: {state}", lines[1])
     assert [is_stuck(line) for line in lines] == [True, True, False, False]
@@ -301,7 +300,7 @@ def test_a_process_with_all_that_can_be_known_of_it() -> None:
     process = seen(
         7, 1, program=program, local_rank=0, threads=(ThreadSeen(7, "prog", "S"), thread), more_threads=3, dump=dump
     )
-    assert render("title", [process], ["a note"]) == EvidenceText(
+    assert render("title", [process], ["a note"]) == (
         "title\na note\n\nrank 1 (0 here): pid 7, parent 1, state S (sleeping), for 1.0 s, 0.5 s of CPU\n"
         "  /usr/bin/prog -x\n"
         '  Python v3.11.7 (/usr/bin/python3)\n  Thread 7 (idle): "MainThread"\n      f (a.py:1)\n'
@@ -314,19 +313,17 @@ def test_a_process_with_all_that_can_be_known_of_it() -> None:
 
 def test_many_large_processes_share_the_space() -> None:
     dump = 'Thread 7 (idle): "MainThread"\n' + "".join(f"    function_{n} (très_long.py:{n})\n" for n in range(3000))
-    found = render("title", [seen(pid, rank=pid, dump=dump) for pid in range(100)], [])
-    assert len(found.text.encode()) <= MOST_TEXT
-    assert len(found.summary.encode()) <= MOST_SUMMARY
-    assert all(f"rank {rank}: pid {rank}," in found.text for rank in range(100))
-    assert "more lines" in found.text
-    assert found.summary.splitlines()[0].startswith("rank 0: pid 0 prog: S function_0 (très_long.py:0) < function_1")
-    assert "more lines" in found.summary.splitlines()[-1]
+    text, summary = render("title", [seen(pid, rank=pid, dump=dump) for pid in range(100)], [])
+    assert len(text.encode()) <= MOST_TEXT
+    assert len(summary.encode()) <= MOST_SUMMARY
+    assert all(f"rank {rank}: pid {rank}," in text for rank in range(100))
+    assert "more lines" in text
+    assert summary.splitlines()[0].startswith("rank 0: pid 0 prog: S function_0 (très_long.py:0) < function_1")
+    assert "more lines" in summary.splitlines()[-1]
 
 
 def test_notes_are_the_summary_when_there_is_nothing_else() -> None:
-    assert render("title", [], ["nothing was found"]) == EvidenceText(
-        "title\nnothing was found\n", "nothing was found\n"
-    )
+    assert render("title", [], ["nothing was found"]) == ("title\nnothing was found\n", "nothing was found\n")
 
 
 @given(st.text(), st.integers(40, 200))
