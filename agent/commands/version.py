@@ -10,7 +10,7 @@ from importlib import metadata
 
 from agent import __version__
 from agent.commands.printing import print_json
-from agent.machine.asking import PROGRAM_SECONDS, run_to_end
+from agent.machine.asking import PROGRAM_SECONDS, run_to_end, text_of
 from agent.machine.process import find_program
 
 DESCRIPTION = "Versions of the agent and of what it calls."
@@ -51,7 +51,7 @@ def _program(name: str, flags: tuple[str, ...]) -> str:
         done = run_to_end([path, *flags], os.environ, PROGRAM_SECONDS)
     except OSError as error:
         return f"{path} failed: {error}"
-    lines = [line for line in (done.output + done.errors).splitlines() if line.strip()]
+    lines = [line for line in text_of(done.output + done.errors).splitlines() if line.strip()]
     # sshd before 9.3 knows no -V and answers with its usage, the version in the second line.
     line = next((line for line in lines if any(c.isdigit() for c in line) and "option" not in line), "unknown")
     return f"{line.strip()} ({path})"

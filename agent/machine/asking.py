@@ -20,8 +20,8 @@ class ProgramEnd(NamedTuple):
     """How a program ended: its exit status, -n when signal n killed it, and what it wrote."""
 
     status: int
-    output: str
-    errors: str
+    output: bytes
+    errors: bytes
 
 
 class Late(TimeoutError):
@@ -43,14 +43,6 @@ class ProgramAnswer(NamedTuple):
 
 def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: str = "/") -> ProgramEnd:
     """Run a program in a session of its own. Raises OSError or ValueError when it cannot be started, Late."""
-    status, output, errors = run_for_bytes(argv, environ, seconds, cwd)
-    return ProgramEnd(status, _text(output), _text(errors))
-
-
-def run_for_bytes(
-    argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: str = "/"
-) -> tuple[int, bytes, bytes]:
-    """The same for a program whose output need not be text."""
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -64,11 +56,11 @@ def run_for_bytes(
         output, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
         left = 0 if _give_up(child) else child.pid
-        raise Late(seconds, _text(late.output or b""), left) from None
+        raise Late(seconds, text_of(late.output or b""), left) from None
     except BaseException:
         _give_up(child)
         raise
-    return child.returncode, output, errors
+    return ProgramEnd(child.returncode, output, errors)
 
 
 def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: str = "/") -> ProgramAnswer:
@@ -79,13 +71,13 @@ def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: flo
         return ProgramAnswer(late.output, f"{what} {late}")
     except (OSError, ValueError) as error:
         return ProgramAnswer("", f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}")
+    output = text_of(done.output)
     if not done.status:
-        return ProgramAnswer(done.output)
+        return ProgramAnswer(output)
     how = f"ended with {done.status}" if done.status > 0 else f"was killed by signal {-done.status}"
-    last = next((line for line in reversed(done.errors.splitlines()) if line.strip()), "")
-    return ProgramAnswer(
-        done.output, f"{what} {how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else f"{what} {how}"
-    )
+    last = next((line for line in reversed(text_of(done.errors).splitlines()) if line.strip()), "")
+    why = f": {cut_at_word(last.strip(), MOST_REASON)}" if last else ""
+    return ProgramAnswer(output, f"{what} {how}{why}")
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> bool:
@@ -101,5 +93,5 @@ def _give_up(child: subprocess.Popen[bytes]) -> bool:
     return child.returncode is not None
 
 
-def _text(data: bytes) -> str:
+def text_of(data: bytes) -> str:
     return data.decode(errors="replace")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable, MissingProgram
-from agent.machine.asking import Late, run_for_bytes
+from agent.machine.asking import Late, run_to_end, text_of
 
 GIT_SECONDS = 300.0
 """How long git may take to say what is in a directory."""
@@ -96,19 +96,19 @@ class StoredFiles:
             self._git(f"{path}/{submodule}".rstrip("/"), "checkout", "--quiet", "HEAD", "--", *some)
 
     def _git(self, path: str, *words: str) -> str:
-        return self._git_bytes(path, *words).decode(errors="replace")
+        return text_of(self._git_bytes(path, *words))
 
     def _git_bytes(self, path: str, *words: str) -> bytes:
         argv = ["git", "-C", path, *READING, *words]
         try:
-            status, output, errors = run_for_bytes(argv, self._git_env, GIT_SECONDS)
+            status, output, errors = run_to_end(argv, self._git_env, GIT_SECONDS)
         except FileNotFoundError:
             raise MissingProgram("git is not there", f"it says what is in {path}: use an image that has it") from None
         except Late:
             what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
             raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None
         if status:
-            raise ValueError(f"git {words[0]}: {errors.decode(errors='replace').strip()}")
+            raise ValueError(f"git {words[0]}: {text_of(errors).strip()}")
         return output
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.machine.asking import PROGRAM_SECONDS, ask, run_to_end
+from agent.machine.asking import PROGRAM_SECONDS, ask, run_to_end, text_of
 from agent.machine.files import read
 from agent.machine.process import find_program
 from agent.paths import own_program, shipped
@@ -33,7 +33,7 @@ def mpi(path: str) -> dict[str, str]:
     except OSError as error:
         found["mpirun_problem"] = f"{program} --version failed: {error}"
     else:
-        found["mpirun_version_text"] = done.output + done.errors
+        found["mpirun_version_text"] = text_of(done.output + done.errors)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.cutting import cut_at_word
-from agent.machine.asking import Late, run_to_end
+from agent.machine.asking import Late, run_to_end, text_of
 from agent.machine.health.torch_server import NoAnswer
 
 MOST_REASON = 300
@@ -24,8 +24,8 @@ def dump_json(spy: str, pid: int, seconds: float, *, native: bool = False) -> st
     except OSError as error:
         raise NoAnswer(f"py-spy: {error}") from None
     if done.status:
-        raise NoAnswer(f"py-spy: {_reason(done.errors)}")
-    return done.output
+        raise NoAnswer(f"py-spy: {_reason(text_of(done.errors))}")
+    return text_of(done.output)
 
 
 def _reason(problem: str) -> str:
