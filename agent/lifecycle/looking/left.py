@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 from agent.health.why.dump import MOST_DUMP, PREFIX, is_dump, read_dump
@@ -11,25 +12,25 @@ from agent.health.why.recorder import Recorded
 
 def noted_ranks(directory: str) -> dict[int, int]:
     """Process → rank, as the hook noted it."""
-    found: dict[int, int] = {}
-    with suppress(OSError):
-        for name in os.listdir(directory):
-            if name.isdigit():
-                with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
-                    found[int(name)] = int(file.read())
-    return found
+    return {pid: int(text) for pid, text in _numbered(directory) if text.strip().isdecimal()}
 
 
 def started_ranks(directory: str) -> dict[int, int]:
     """Process → rank of those that entrypoints/rank.sh has started, and whose end it has not recorded."""
     found: dict[int, int] = {}
-    with suppress(OSError):
-        for name in filter(str.isdigit, os.listdir(directory)):
-            with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
-                words = file.read().split()
-                if words[0] == "started" and "ended" not in words:
-                    found[int(words[1])] = int(name)
+    for rank, text in _numbered(directory):
+        match text.split():
+            case ["started", pid, *rest] if pid.isdecimal() and "ended" not in rest:
+                found[int(pid)] = rank
     return found
+
+
+def _numbered(directory: str) -> Iterator[tuple[int, str]]:
+    """The files whose names are numbers, with their texts."""
+    with suppress(OSError):
+        for name in filter(str.isdecimal, os.listdir(directory)):
+            with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
+                yield int(name), file.read()
 
 
 def dumps_in(directory: str) -> list[str]:
