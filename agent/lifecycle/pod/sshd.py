@@ -30,10 +30,6 @@ class Sshd:
     def __init__(self, pod: Pod, listening: Callable[[], None]) -> None:
         self._pod = pod
         self._machine = pod.machine
-        self._log = pod.log
-        self._config = pod.dir.sshd_config
-        self._addresses = pod.ssh_addresses()
-        self._port = pod.settings.ssh_port
         self._path = pod.known.search_path
         self._listening = listening
         self._bound: set[str] = set()
@@ -81,7 +77,7 @@ class Sshd:
     def _launch(self) -> None:
         self._bound = set()
         # Its parent's environment must not reach the sessions.
-        launch = Launch([self._program, "-D", "-e", "-f", self._config], {"PATH": self._path}, "/")
+        launch = Launch([self._program, "-D", "-e", "-f", self._pod.dir.sshd_config], {"PATH": self._path}, "/")
         try:
             self._child = self._machine.start(launch, self._ended, self._output)
         except OSError as error:
@@ -93,11 +89,11 @@ class Sshd:
             self._line(raw.decode(errors="replace").strip())
 
     def _line(self, line: str) -> None:
-        self._log.debug(f"sshd: {line}")
+        self._pod.log.debug(f"sshd: {line}")
         self._last = [*self._last[-LAST_LINES + 1 :], line]
         if line.startswith("Server listening on "):
             self._bound.add(line.split()[3])
-            if self._bound >= set(self._addresses) and not self._announced:
+            if self._bound >= set(self._pod.ssh_addresses()) and not self._announced:
                 self._announced = True
                 self._listening()
         elif line.startswith("Bind to port ") and "failed" in line:
@@ -105,12 +101,12 @@ class Sshd:
 
     def _busy(self, line: str) -> None:
         """sshd goes on with the addresses that it has got; a pod that only answers on some would be a riddle."""
-        address = line.partition(" on ")[2].split()[0]
+        address, port = line.partition(" on ")[2].split()[0], self._pod.settings.ssh_port
         if "in use" not in line:
-            raise SystemFault(f"sshd cannot listen on {address} port {self._port}: {line}")
-        holder = self._machine.port_holder(address, self._port) or "a process that is gone by now"
+            raise SystemFault(f"sshd cannot listen on {address} port {port}: {line}")
+        holder = self._machine.port_holder(address, port) or "a process that is gone by now"
         raise SystemFault(
-            f"port {self._port} on {address} is in use by {holder}",
+            f"port {port} on {address} is in use by {holder}",
             "end it, or give this job another port for all its pods (A4_SSH_PORT)",
         )
 
@@ -121,10 +117,10 @@ class Sshd:
         now = self._machine.now()
         self._restarts = [t for t in self._restarts if now - t < 60.0] + [now]
         if not self._announced or len(self._restarts) > MOST_RESTARTS:
-            too_old = any(line.startswith(f"{self._config}") and "Bad " in line for line in self._last)
+            too_old = any(line.startswith(self._pod.dir.sshd_config) and "Bad " in line for line in self._last)
             hint = f"OpenSSH {OLDEST_OPENSSH} or later is needed" if too_old else ""
             raise SystemFault(f"sshd ended with status {status}: {self._last_words()}", hint)
-        self._log.warning(f"sshd ended with status {status} and is started again: {self._last_words()}")
+        self._pod.log.warning(f"sshd ended with status {status} and is started again: {self._last_words()}")
         self._launch()
 
     def _last_words(self) -> str:
