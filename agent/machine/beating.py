@@ -85,15 +85,12 @@ def keep_beating(state_dir: str, name: str, plan: BeatPlan) -> Beating:
 def is_beating(path: str) -> bool:
     """Whether the process whose state this is still lives: it holds the lock on its file."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    finally:
-        os.close(fd)
     return False
 
 

@@ -175,14 +175,9 @@ def total_size(urls: Sequence[str]) -> int:
     return total
 
 
-def tell(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
-
-
 def main(directory: str, *urls: str) -> int:
     wanted = [Wanted(url, directory) for url in urls]
-    tell(total=total_size(urls))
+    print(json.dumps({"total": total_size(urls)}), flush=True)
     try:
         for each in wanted:
             if not re.fullmatch(r"[\w][\w.-]*", each.name):
@@ -195,7 +190,7 @@ def main(directory: str, *urls: str) -> int:
         failed = error
     else:
         return 0
-    tell(code=int(failed.code), what=failed.what, hint=failed.hint)
+    print(json.dumps({"code": int(failed.code), "what": failed.what, "hint": failed.hint}), flush=True)
     return int(failed.code)
 
 

@@ -133,7 +133,9 @@ def innermost(dump: str) -> list[str]:
 
 
 def _process(process: ProcessSeen) -> str:
-    head = f"{_rank(process)}pid {process.pid}, parent {process.ppid}, state {process.state}"
+    here = "" if process.local_rank is None else f" ({process.local_rank} here)"
+    rank = "" if process.rank is None else f"rank {process.rank}{here}: "
+    head = f"{rank}pid {process.pid}, parent {process.ppid}, state {process.state}"
     head += f" ({STATES[process.state]})" if process.state in STATES else ""
     head += f", for {process.seconds:.1f} s, {process.cpu_seconds:.1f} s of CPU"
     lines = [head, f"  {process.program}"]
@@ -146,14 +148,6 @@ def _process(process: ProcessSeen) -> str:
     if process.more_threads:
         lines.append(f"  and {process.more_threads} more threads")
     return "\n".join(lines)
-
-
-def _rank(process: ProcessSeen) -> str:
-    if process.rank is None:
-        return ""
-    return (
-        f"rank {process.rank}: " if process.local_rank is None else f"rank {process.rank} ({process.local_rank} here): "
-    )
 
 
 def is_stuck(line: str) -> bool:
