@@ -10,24 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from agent.machine import files, inventory, process, run_processes
-from agent.machine.api import (
-    Channel,
-    Problem,
-    RunMarks,
-    Search,
-    Spool,
-    Target,
-    Whereabouts,
-)
+from agent.machine import files, inventory, process, resources, run_processes
+from agent.machine.api import Channel, Problem, RunMarks, Search, Spool, Target, Whereabouts
 from agent.machine.cgroup_limits import memory_kills
 from agent.machine.fifo import open_fifos
 from agent.machine.keeper import Keeper
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
-from agent.machine.run_processes import RunSweep
 from agent.machine.spool import FileSpool, Room, read_spool
-from agent.machine.telling import tell
 from agent.machine.unix_socket import open_door
 from agent.machine.workers import Workers
 
@@ -53,7 +43,7 @@ class Host:
         self.aside = loop.aside
         self.accept = partial(open_fifos, loop)
         self.start_keeper = partial(Keeper, loop)
-        self.tell = partial(tell, loop)
+        self.tell = partial(run_processes.tell, loop)
         emitter = Emitter(loop)
         self.emit = emitter.emit
         self.flush_output = emitter.flush
@@ -65,7 +55,7 @@ class Host:
     wall = staticmethod(time.time)
     hostname = staticmethod(socket.gethostname)
     interfaces = staticmethod(inventory.interfaces)
-    gpu_count = staticmethod(inventory.gpu_count)
+    gpu_count = staticmethod(resources.gpu_count)
     core_count = staticmethod(inventory.core_count)
     memory_kills = staticmethod(memory_kills)
     port_holder = staticmethod(inventory.port_holder)
@@ -151,7 +141,7 @@ class Host:
         self.aside(work, done, lambda why: done(""))
 
     def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
-        RunSweep(self.loop, marks, seconds, done)
+        run_processes.RunSweep(self.loop, marks, seconds, done)
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)

@@ -15,11 +15,8 @@ from typing import Any, NamedTuple
 from agent.machine import versions
 from agent.machine.api import Interface, Search
 from agent.machine.cgroup_limits import cpu_quota
-from agent.machine.gpus import gpus
 from agent.machine.nics import nics, rdma
-from agent.machine.resources import gpu_count as gpu_count
-from agent.machine.resources import resources
-from agent.machine.versions import mpi
+from agent.machine.resources import gpu_count, gpus, resources
 
 SOCKET_SECONDS = 60.0
 _SIOCGIFADDR = 0x8915
@@ -73,7 +70,7 @@ def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
     parts = {
         "resources": InventoryPart(resources, 5.0),
         "nics": InventoryPart(lambda: {"nics": nics(addresses), "rdma": rdma()}, 10.0),
-        "mpi": InventoryPart(lambda: mpi(search.path), 25.0),
+        "mpi": InventoryPart(lambda: versions.mpi(search.path), 25.0),
     }
     # The other parts start programs, which are dear where 64 pods share a few cores and there is nothing to find.
     if search.fabric or gpu_count():

@@ -11,7 +11,7 @@ from tests.cluster.work import hostnames, order
 from tests.gpu.conftest import MULTICAST_OFF, Cluster, agent, python_in
 
 PROGRAM = (Path(__file__).with_name("programs") / "all_reduce.py").read_bytes()
-COUNT = "from agent.machine.inventory import gpu_count; print(gpu_count())"
+COUNT = "from agent.machine.resources import gpu_count; print(gpu_count())"
 UUIDS = "from torch import cuda; print(*(cuda.get_device_properties(i).uuid for i in range(cuda.device_count())))"
 
 

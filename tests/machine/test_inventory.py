@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine import inventory
+from agent.machine import inventory, resources
 from agent.machine.api import Search
 from agent.machine.inventory import InventoryPart, gathered
 
@@ -49,14 +49,14 @@ def test_interfaces_have_addresses_and_the_default_route_comes_first() -> None:
 
 def test_cores_and_gpus() -> None:
     assert 1 <= inventory.core_count() <= (os.cpu_count() or 1)
-    assert inventory.gpu_count() == len([n for n in os.listdir("/dev") if n[:6] == "nvidia" and n[6:].isdigit()])
+    assert resources.gpu_count() == len([n for n in os.listdir("/dev") if n[:6] == "nvidia" and n[6:].isdigit()])
 
 
 def test_gpus_by_their_device_files(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / "dev" / name).touch()
-    assert inventory.gpu_count(str(tmp_path)) == 2
+    assert resources.gpu_count(str(tmp_path)) == 2
 
 
 # Parts with a time each
@@ -94,7 +94,7 @@ def test_a_machine_without_gpus_starts_no_program_for_them(tmp_path: Path) -> No
     found = inventory.inventory(Search(str(tmp_path)), pytest.fail)
     assert {"kernel", "cpus", "memory", "shm", "limits", "nics", "rdma", "mpirun_problem"} <= set(found)
     assert "problems" not in found
-    assert inventory.gpu_count() or set(found).isdisjoint({"gpus", "libraries", "torch", "socket"})
+    assert resources.gpu_count() or set(found).isdisjoint({"gpus", "libraries", "torch", "socket"})
     json.dumps(found)
 
 
@@ -109,7 +109,7 @@ def test_with_a_fabric_libraries_are_looked_for(tmp_path: Path) -> None:
     assert found["files"] == {str(tmp_path): True}
     assert found["torch"]["problem"].startswith(f"A4_PYTHON={tmp_path}/python is not on PATH")
     assert found["socket"] == {"directory": str(tmp_path), "there": True, "waited": 0.0}
-    assert found["gpus"]["files"] == inventory.gpu_count()
+    assert found["gpus"]["files"] == resources.gpu_count()
 
 
 # The socket of a daemon

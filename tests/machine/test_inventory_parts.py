@@ -13,9 +13,8 @@ import pytest
 
 from agent.machine.asking import ProgramAnswer, ask
 from agent.machine.cgroup_limits import cpu_quota, memory_kills, memory_limit
-from agent.machine.gpus import gpus, module_version
 from agent.machine.nics import nics, rdma
-from agent.machine.resources import cpu_model, memory_total, resources, shm
+from agent.machine.resources import cpu_model, gpus, memory_total, module_version, resources, shm
 from agent.machine.versions import cuda_toolkit, libraries, mpi, nccl_of, torch
 
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}

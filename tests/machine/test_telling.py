@@ -12,7 +12,7 @@ import pytest
 from agent.decide.run_marks import group_of
 from agent.machine.api import RunMarks
 from agent.machine.loop import Loop
-from agent.machine.telling import tell
+from agent.machine.run_processes import tell
 from tests.machine.waiting import run as until_stopped
 from tests.machine.waiting import wait_until
 

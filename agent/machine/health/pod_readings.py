@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from agent.machine.api import Search
 from agent.machine.asking import ask
 from agent.machine.files import read
-from agent.machine.gpus import module_version
 from agent.machine.health.gpu_probe import probe, probe_nccl
 from agent.machine.inventory import InventoryPart, gathered, wait_for_socket
 from agent.machine.nics import nics, rdma
-from agent.machine.resources import gpu_count, resources
+from agent.machine.resources import gpu_count, module_version, resources
 from agent.machine.versions import libraries
 
 SMI_DIRECTORY = "/usr/local/nvidia/bin"
