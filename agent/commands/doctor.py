@@ -28,7 +28,7 @@ from agent.health.doctor.counted import readings_of
 from agent.health.doctor.gate import examine_all, fatal_pods
 from agent.health.doctor.telling import report
 from agent.machine.api import Search
-from agent.machine.health.pod_readings import PodQuestion, read_pod
+from agent.machine.health.pod_readings import read_pod
 from agent.output import STDOUT, Sink, say
 from agent.paths import RunDir, agent_command
 
@@ -100,7 +100,7 @@ def _read_here(directory: RunDir, plan: Plan | None, before: str = "") -> dict[s
     fabric = needs(profile, environ) if profile != NONE and plan and len(plan.peers) > 1 else None
     peers = _next_peers(plan, state.index) if plan and state else []
     search = fabric and Search("", environ, **fabric._asdict())
-    raw = read_pod(PodQuestion(environ, list(paths), peers, run, search))
+    raw = read_pod(environ, list(paths), peers, run, search)
     if fabric:
         gpus = {"files": raw.get("gpu_files", 0), "devices": (), "driver": raw["driver"]}
         inventory = {**raw, "environ": fabric_variables(environ), "gpus": gpus}

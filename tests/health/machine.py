@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 from agent.health.doctor.counted import readings_of
 from agent.machine.api import Search
-from agent.machine.health.pod_readings import PodQuestion, read_pod
+from agent.machine.health.pod_readings import read_pod
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -148,7 +148,7 @@ class PodMachine:
 
     def readings(self, needs: Search | None = None) -> dict[str, Any]:
         environ = {"PATH": str(self.bin), "A4_PYTHON": str(self.bin / "python")}
-        raw = read_pod(PodQuestion(environ, ["/"], self.peers, self.run, needs), str(self.root))
+        raw = read_pod(environ, ["/"], self.peers, self.run, needs, str(self.root))
         return readings_of(raw, environ, self.node.gpus, self.run) | self.overrides
 
 

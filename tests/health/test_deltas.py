@@ -14,7 +14,7 @@ from agent.decide.facts import Finding
 from agent.health.doctor import deltas
 from agent.health.doctor.counted import reduced
 from agent.health.doctor.deltas import COUNTERS, LOOKED, STATES, compare, sentence
-from agent.machine.health.counters import read_counters
+from agent.machine.health.pod_readings import read_counters
 from tests.health.machine import NODES, PodMachine, nvidia_smi_xml
 
 NODE = "gke-a4-7"

@@ -35,8 +35,8 @@ def readings_of(raw: Mapping[str, Any], environ: Mapping[str, str], slots: int, 
 
 
 def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A reading of agent.machine.health.counters as numbers and states; it is asked for in a child, as parsing takes
-    its time."""
+    """What read_counters of agent.machine.health.pod_readings gives, as numbers and states; it is asked for in a child,
+    as parsing takes its time."""
     problems = dict(raw.get("problems", {}))
     found: dict[str, Any] = {"uptime": raw["uptime"], "counters": dict(raw.get("nics", {})), "states": {}}
     try:

@@ -10,7 +10,7 @@ import os
 import sys
 
 from agent.health.doctor.counted import reduced
-from agent.machine.health.counters import read_counters
+from agent.machine.health.pod_readings import read_counters
 
 
 def main(environ: str, seconds: str) -> None:

@@ -1,4 +1,7 @@
-"""What `a4-agent doctor` reads in one pod: each part in a thread, with a time of its own."""
+"""What `a4-agent doctor` reads in one pod, and what a run reads of its devices before and after.
+
+Each part has a thread and a time of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.machine.api import Search
 from agent.machine.asking import ask
-from agent.machine.files import read
+from agent.machine.files import read, read_value
 from agent.machine.health.gpu_probe import probe, probe_nccl
 from agent.machine.inventory import InventoryPart, gathered, wait_for_socket
-from agent.machine.nics import nics, rdma
+from agent.machine.nics import names_in, nics, rdma
 from agent.machine.resources import gpu_count, module_version, resources
 from agent.machine.versions import libraries
 
@@ -29,33 +32,29 @@ KERNEL_RECORD_BYTES = 8192
 """The kernel hands out a record at a time, and refuses one that does not fit."""
 
 
-class PodQuestion(NamedTuple):
-    """What is to be read."""
+def read_pod(
+    environ: Mapping[str, str],
+    paths: Sequence[str],
+    peers: Sequence[str],
+    run: str,
+    needs: Search | None,
+    root: str = "/",
+) -> dict[str, Any]:
+    """Everything; `problems` says of each part that could not be read why. Takes 30 s at most.
 
-    environ: Mapping[str, str]
-    """What workloads of this pod get."""
-    paths: Sequence[str]
-    """Directories whose disks are looked at."""
-    peers: Sequence[str]
-    """Names that are looked up."""
-    run: str = ""
-    """The run that has the cluster: GPUs are not computed with meanwhile."""
-    needs: Search | None = None
-    """What the pod's fabric takes; None: it has none."""
-
-
-def read_pod(question: PodQuestion, root: str = "/") -> dict[str, Any]:
-    """Everything; `problems` says of each part that could not be read why. Takes 30 s at most."""
-    environ, needs = question.environ, question.needs
+    environ: what workloads of this pod get; paths: directories whose disks are looked at; peers: names that are looked
+    up; run: the one that has the cluster, if there is one: GPUs are not computed with meanwhile; needs: what the pod's
+    fabric takes, if it has one.
+    """
     parts = {
         "resources": InventoryPart(lambda: {**resources(root), "gpu_files": gpu_count(root)}, 5.0),
         "nics": InventoryPart(lambda: {"nics": nics({}, root), "rdma": rdma(root)}, 10.0),
-        "disks": InventoryPart(lambda: {"disks": [disk(path) for path in question.paths]}, 5.0),
-        "names": InventoryPart(lambda: {"names": names(question.peers)}, 10.0),
+        "disks": InventoryPart(lambda: {"disks": [disk(path) for path in paths]}, 5.0),
+        "names": InventoryPart(lambda: {"names": names(peers)}, 10.0),
     }
     driver = module_version(root)
     if driver or gpu_count(root):
-        parts |= _parts_of_gpus(question, root)
+        parts |= _parts_of_gpus(environ, run, root)
     if needs is not None:
         parts["libraries"] = InventoryPart(lambda: libraries(needs.libraries, needs.files, environ, 20.0), 25.0)
         if needs.socket_dir:
@@ -63,8 +62,7 @@ def read_pod(question: PodQuestion, root: str = "/") -> dict[str, Any]:
     return {**gathered(parts), "driver": driver}
 
 
-def _parts_of_gpus(question: PodQuestion, root: str) -> dict[str, InventoryPart]:
-    environ, count = question.environ, gpu_count(root)
+def _parts_of_gpus(environ: Mapping[str, str], run: str, root: str) -> dict[str, InventoryPart]:
     listed = Event()
     until = time.monotonic() + PROBE_SECONDS
 
@@ -84,11 +82,9 @@ def _parts_of_gpus(question: PodQuestion, root: str) -> dict[str, InventoryPart]
         "nvlinks": InventoryPart(lambda: {"nvidia_smi_nvlink": nvidia_smi(environ, 15.0, "nvlink", "-s")}, 20.0),
         "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, 5.0),
         "probes": InventoryPart(
-            lambda: {"probes": probe(environ, count, question.run, seconds_to_probe())}, PROBE_SECONDS + 2.0
+            lambda: {"probes": probe(environ, gpu_count(root), run, seconds_to_probe())}, PROBE_SECONDS + 2.0
         ),
-        "nccl": InventoryPart(
-            lambda: {"nccl": probe_nccl(environ, question.run, seconds_to_probe())}, PROBE_SECONDS + 2.0
-        ),
+        "nccl": InventoryPart(lambda: {"nccl": probe_nccl(environ, run, seconds_to_probe())}, PROBE_SECONDS + 2.0),
     }
 
 
@@ -121,8 +117,11 @@ def kernel_log(root: str) -> dict[str, Any]:
                 break
     finally:
         os.close(log)
-    uptime = float((read(os.path.join(root, "proc/uptime")) or "0").split()[0])
-    return {"records": b"".join(pieces).decode(errors="replace").splitlines(), "uptime": uptime}
+    return {"records": b"".join(pieces).decode(errors="replace").splitlines(), "uptime": _uptime(root)}
+
+
+def _uptime(root: str) -> float:
+    return float((read(os.path.join(root, "proc/uptime")) or "0").split()[0])
 
 
 def disk(path: str) -> dict[str, Any]:
@@ -150,3 +149,36 @@ def _look_up(name: str) -> dict[str, Any]:
     except OSError as error:
         problem = str(error.strerror)
     return {"name": name, "seconds": round(time.monotonic() - began, 3), "problem": problem}
+
+
+def read_counters(environ: Mapping[str, str], seconds: float, root: str = "/") -> dict[str, Any]:
+    """Texts and numbers by part; `problems` says of each part that could not be read why. Takes `seconds` at most: what
+    hangs in the kernel is left behind."""
+    parts = {"nics": InventoryPart(lambda: {"nics": nic_counters(root)}, seconds)}
+    if gpu_count(root):
+        parts |= {
+            "gpus": InventoryPart(lambda: {"nvidia_smi": nvidia_smi(environ, seconds - 0.3, "-q", "-x")}, seconds),
+            "nvlink": InventoryPart(lambda: {"nvlink": nvidia_smi(environ, seconds - 0.3, "nvlink", "-e")}, seconds),
+            "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, seconds),
+        }
+    return {"uptime": _uptime(root), **gathered(parts)}
+
+
+def nic_counters(root: str = "/") -> dict[str, dict[str, int]]:
+    """Device → counter → number: of each port `mlx5_0/1`, and of each network device of hardware."""
+    found = {}
+    infiniband, net = os.path.join(root, "sys/class/infiniband"), os.path.join(root, "sys/class/net")
+    for name in names_in(infiniband):
+        for port in names_in(f"{infiniband}/{name}/ports"):
+            place = f"{infiniband}/{name}/ports/{port}"
+            found[f"{name}/{port}"] = {**_numbers(f"{place}/counters"), **_numbers(f"{place}/hw_counters")}
+    for name in names_in(net):
+        changes = read_value(f"{net}/{name}/carrier_changes")
+        if changes.isdecimal() and os.path.exists(f"{net}/{name}/device"):
+            found[name] = {"carrier_changes": int(changes)}
+    return found
+
+
+def _numbers(directory: str) -> dict[str, int]:
+    texts = {name: read_value(f"{directory}/{name}") for name in names_in(directory)}
+    return {name: int(text) for name, text in texts.items() if text.isdecimal()}
