@@ -44,14 +44,12 @@ class Known(NamedTuple):
 def choose_interface(settings: Settings, interfaces: Sequence[Interface]) -> Interface:
     """The interface that A4_INTERFACE names, or the first. Raises SettingsError."""
     wanted = settings.interface
+    fitting = [interface for interface in interfaces if wanted in ("", interface.name)]
+    if fitting:
+        return fitting[0]
     if wanted:
-        for interface in interfaces:
-            if interface.name == wanted:
-                return interface
         have = ", ".join(f"{i.name} ({i.address})" for i in interfaces) or "none"
         raise SettingsError([f"A4_INTERFACE={wanted} (environment) has no IPv4 address here; there are: {have}"])
-    if interfaces:
-        return interfaces[0]
     if settings.nnodes == 1:
         return LOOPBACK
     raise SettingsError(["no network interface of this pod has an IPv4 address"])
