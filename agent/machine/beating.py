@@ -107,10 +107,8 @@ def _start(path: str, plan: BeatPlan) -> Beating:
         os.write(fd, f"{nonce}\n".encode())
         _spawn(plan, nonce, fd)
     except OSError as error:
-        what = f"the process by which this pod is heard cannot be started: {error}"
-        raise SystemFault(
-            what, "--job in a run needs the rights of root in the pod" if plan.left_group else ""
-        ) from error
+        hint = "--job in a run needs the rights of root in the pod" if plan.left_group else ""
+        raise SystemFault(f"the process by which this pod is heard cannot be started: {error}", hint) from error
     finally:
         os.close(fd)
     return Beating(nonce, new=True)

@@ -61,7 +61,9 @@ def read_tails(path: str, most: int) -> dict[str, str]:
             full = os.path.join(folder, name)
             with suppress(OSError):  # it has just gone
                 if stat.S_ISREG(os.lstat(full).st_mode):
-                    data = _read_end(full, most + 1)
+                    with _opened(full) as file:
+                        file.seek(max(0, os.fstat(file.fileno()).st_size - most - 1))
+                        data = file.read(most + 1)
                     whole = data if len(data) <= most else data.partition(b"\n")[2] or data[1:]
                     texts[os.path.relpath(full, path)] = whole.decode("utf-8", "replace")
     return texts
@@ -78,12 +80,6 @@ def read_part(path: str, offset: int, most: int) -> bytes:
 def _opened(path: str) -> BinaryIO:
     # What was a file a moment ago may be a link or a FIFO now: neither is followed or waited for.
     return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-
-
-def _read_end(path: str, most: int) -> bytes:
-    with _opened(path) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-        return file.read(most)
 
 
 def list_dir(path: str) -> list[str]:

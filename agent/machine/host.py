@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from agent.machine import files, inventory, process, resources, run_processes
 from agent.machine.api import Channel, Problem, RunMarks, Search, Spool, Target, Whereabouts
+from agent.machine.asking import ask
 from agent.machine.cgroup_limits import memory_kills
 from agent.machine.fifo import open_fifos
+from agent.machine.helper_process import helper_environment
 from agent.machine.keeper import Keeper
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
@@ -132,9 +134,6 @@ class Host:
 
     def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
         def work() -> str:
-            from agent.machine.asking import ask
-            from agent.machine.helper_process import helper_environment
-
             line, ended, _ = ask("it", argv, helper_environment(), seconds, cwd).output.partition("\n")
             return line if ended else ""
 

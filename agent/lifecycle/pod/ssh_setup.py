@@ -14,9 +14,16 @@ PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 
 def write_ssh_files(pod: Pod) -> None:
     """Write everything that sshd, ssh and the control channel need. Raises SystemFault."""
-    keys = JobKeys(pod.job.secret, pod.settings.epoch)
-    _write_keys(pod, keys)
-    _write_client_config(pod)
+    settings = pod.settings
+    _write_keys(pod, JobKeys(pod.job.secret, settings.epoch))
+    client = ssh_config(
+        prefix=settings.hostname_prefix,
+        domain=settings.domain_name,
+        pods=settings.nnodes,
+        port=settings.ssh_port,
+        directory=pod.dir.ssh,
+    )
+    pod.write(pod.dir.ssh_config, client, 0o600)
     write_sshd_config(pod)
     script = shipped_text(pod.machine.read, "entrypoints", "control-channel.sh")
     pod.write(f"{pod.dir.path}/control-channel.sh", script, 0o700)
@@ -33,18 +40,6 @@ def _write_keys(pod: Pod, keys: JobKeys) -> None:
     pod.write(f"{ssh}/client_key", keys.client_private(), 0o600)
     pod.write(f"{ssh}/authorized_keys", authorized_keys(keys.client_public(), settings.ssh_public_key), 0o600)
     pod.write(f"{ssh}/known_hosts", known_hosts(settings.ssh_port, hosts), 0o600)
-
-
-def _write_client_config(pod: Pod) -> None:
-    settings = pod.settings
-    client = ssh_config(
-        prefix=settings.hostname_prefix,
-        domain=settings.domain_name,
-        pods=settings.nnodes,
-        port=settings.ssh_port,
-        directory=pod.dir.ssh,
-    )
-    pod.write(pod.dir.ssh_config, client, 0o600)
 
 
 def write_sshd_config(pod: Pod) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from agent.cutting import cut_at_word
-from agent.machine.asking import Late, run_to_end, text_of
+from agent.machine.asking import MOST_REASON, Late, run_to_end, text_of
 from agent.machine.health.torch_server import NoAnswer
 
-MOST_REASON = 300
 NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Python stacks"
 
 
