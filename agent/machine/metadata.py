@@ -32,18 +32,36 @@ def locate(host: str, tries: int = TRIES, seconds: float = 2.0) -> Whereabouts:
 
     The server is on the node itself: it answers within milliseconds, or not at all.
     """
-    answers = _ask_all(host, ATTRIBUTES, seconds)
-    for again in range(tries - 1):
-        if open_ones := [name for name, answer in answers.items() if not answer.final]:
-            time.sleep(0.05 * 2**again)
-            answers |= _ask_all(host, open_ones, seconds)
+    answers = _ask_both(host, ATTRIBUTES, seconds)
+    if tries > 1 and not all(answer.final for answer in answers.values()):
+        answers |= _ask_again(host, answers, tries - 1, seconds)
     texts = {name: answer.text for name, answer in answers.items() if answer.text}
     problems = sorted({answer.problem for answer in answers.values() if answer.problem})
     warning = "" if texts else f"no place from the metadata server {host}: {'; '.join(problems)}"
     return Whereabouts(texts, warning)
 
 
-def _ask_all(host: str, names: Sequence[str], seconds: float) -> dict[str, Attribute]:
+def _ask_again(host: str, first: dict[str, Attribute], tries: int, seconds: float) -> dict[str, Attribute]:
+    # Imported here: a pod whose first try succeeds, as almost all do, does not pay for it.
+    from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
+
+    answers = dict(first)
+
+    def ask() -> bool:
+        answers.update(_ask_both(host, [name for name, answer in answers.items() if not answer.final], seconds))
+        return all(answer.final for answer in answers.values())
+
+    policy = Retrying(
+        stop=stop_after_attempt(tries),
+        wait=wait_exponential(multiplier=0.1, max=1.0) + wait_random(0, 0.2),
+        retry=retry_if_result(lambda settled: not settled),
+        retry_error_callback=lambda state: None,
+    )
+    policy(ask)
+    return answers
+
+
+def _ask_both(host: str, names: Sequence[str], seconds: float) -> dict[str, Attribute]:
     answers: dict[str, Attribute] = {}
 
     def work(name: str) -> None:
