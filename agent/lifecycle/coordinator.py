@@ -20,7 +20,6 @@ from agent.lifecycle.channel.peer import Peer
 from agent.lifecycle.channel.questions import Answer, handled
 from agent.lifecycle.channel.roster import PodEvents, Roster
 from agent.lifecycle.forming import Forming
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
@@ -31,7 +30,7 @@ from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import CoordinatorRequests
 from agent.lifecycle.runs.run_values import run_info
 from agent.lifecycle.runs.running import Run
-from agent.lifecycle.settling import Settling
+from agent.lifecycle.waits import Once, Settling
 from agent.workloads import find_workload
 
 

@@ -1,6 +1,13 @@
-"""How long several parts of a pod's life wait alike. What only one of them waits for is beside its code."""
+"""How parts of a pod's life wait: for what happens once, for what ends together, and how long several wait alike.
+
+How long only one of them waits is beside its code.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.machine.api import Machine, Timer
 
 REPORT_SECONDS = 30.0
 """Whoever waits for pods says after each of these for whom, in the log or to the command that asks."""
@@ -14,3 +21,64 @@ BEAT_SECONDS = 5.0
 """The most between two signs of life: to other pods, and for probes."""
 PROBE_SECONDS = 5.0
 """How long a directory on a server may take to answer while it is not known whether it can be used at all."""
+
+
+class Once:
+    """Something that happens once. Callbacks run when it happens, or at once if it already has."""
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def when(self, action: Callable[[], None]) -> None:
+        if self.happened:
+            action()
+        else:
+            self._waiting.append(action)
+
+    def happen(self) -> None:
+        """Later calls do nothing."""
+        self.happened = True
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
+
+class Timers:
+    """What one object still wants to do later, until it wants nothing more."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._timers: list[Timer] = []
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timers.append(self._machine.later(seconds, action))
+
+    def cancel(self) -> None:
+        """Forget all that has not happened yet. New ones may follow."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+
+class Settling:
+    """Nothing is judged until it is over: our own SIGTERM may come as well.
+
+    The job then ends 143, as it was told to, and not 75, which would be a reason to start it again.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._until = 0.0
+
+    def begin(self) -> None:
+        """A worker was told to end."""
+        self._until = self._machine.now() + SETTLE_SECONDS
+
+    def end(self) -> None:
+        """Our own signal has come."""
+        self._until = 0.0
+
+    def when_over(self, action: Callable[[], None]) -> None:
+        """Call it then, by the loop in any case."""
+        self._machine.later(max(0.0, self._until - self._machine.now()), action)

@@ -21,7 +21,7 @@ FILES = {
     "/job/well.xml": WELL.encode(),
     "/job/sick.xml": WELL.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>Reset<").encode(),
 }
-READ = "! grep -qs [r]uns.counting /proc/[0-9]*/cmdline"
+READ = "! grep -qs [r]uns.part_health /proc/[0-9]*/cmdline"
 """Nobody is reading devices any more."""
 
 

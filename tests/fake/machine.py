@@ -275,7 +275,7 @@ class FakeMachine:
 
     def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
         """The others that are asked so look at the processes of a run."""
-        if "agent.lifecycle.runs.counting" in argv:
+        if "agent.lifecycle.runs.part_health" in argv:
             self._answer(
                 self.pod.readings.pop(0) if len(self.pod.readings) > 1 else self.pod.readings[0],
                 self.pod.reading_seconds,

@@ -27,7 +27,7 @@ PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 SCRIPT = "/workload/task/task-script.sh"
 INVENTORY = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}
 COUNTED = {"uptime": 100.0, "counters": {"mlx5_0/1": {"link_downed": 1}}, "states": {}, "xids": [], "problems": {}}
-"""What the devices of a pod counted, as agent.lifecycle.runs.counting says it."""
+"""What the devices of a pod counted, as agent.lifecycle.runs.part_health says it."""
 DIR = RunDir(DEFAULT_RUN_DIR)
 KILLED = 137
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from agent.errors import SystemFault
 from agent.lifecycle.channel.questions import Handle, handled, refusal
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import Once
 from agent.machine.api import Channel
 from agent.machine.unix_socket import MOST_REQUEST, NOBODYS, too_large
 

@@ -8,9 +8,9 @@ from agent.decide.ending import JobEnd, masked, termination_message
 from agent.decide.grace import store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
+from agent.lifecycle.waits import Once
 from agent.paths import TERMINATION_LOG
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.errors import AgentError, DirectoryUnusable
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.waits import PROBE_SECONDS
+from agent.lifecycle.waits import PROBE_SECONDS, Once
 from agent.machine.api import SERVER_SECONDS, KeeperProcess
 from agent.paths import POD_LOGS
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from agent.decide.ending import JobEnd
 from agent.errors import Exit
-from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import Timers
 
 HOUR = 3600.0
 

@@ -21,7 +21,6 @@ from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
 from agent.errors import AgentError, SystemFault
 from agent.launch import Launch
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
@@ -29,6 +28,7 @@ from agent.lifecycle.runs.part_files import PartFiles, described
 from agent.lifecycle.runs.part_health import PartHealth
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.saving import Saving
+from agent.lifecycle.waits import Once
 from agent.machine.api import Child
 from agent.workloads.base import RunContext, Workload
 

@@ -1,18 +1,26 @@
-"""What the devices of this pod counted before and after its part of a run (A4_RUN_HEALTH)."""
+"""What the devices of this pod counted before and after its part of a run (A4_RUN_HEALTH).
+
+One reading is made in a process of its own: `python -m agent.lifecycle.runs.part_health ENVIRON SECONDS` prints it as a
+line of JSON. Whatever hangs in the kernel keeps that process, and never the agent.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.decide.facts import Finding
 from agent.decide.messages import SaidOfPart, TellHealth
 from agent.health.doctor.deltas import compare, unseen
-from agent.lifecycle.pod.pod import Pod
 from agent.paths import package_home
 from agent.wire import json_object
-from agent.workloads.base import RunContext, Workload
+
+if TYPE_CHECKING:  # the process that reads needs none of it
+    from agent.lifecycle.pod.pod import Pod
+    from agent.workloads.base import RunContext, Workload
 
 PASSED = ("PATH", "LD_LIBRARY_PATH")
 """Variables with which nvidia-smi finds itself and its library."""
@@ -81,8 +89,19 @@ class PartHealth:
         return self._pod.settings.index, facts.node if facts else ""
 
     def _read(self, seconds: float, have: Callable[[dict[str, Any] | None], None]) -> None:
-        argv = [self._pod.job.python, "-Es", "-m", "agent.lifecycle.runs.counting", json.dumps(self._environ)]
         # The process keeps to its time itself, and may be a little late. One that was given up says nothing.
-        self._pod.machine.ask_process(
-            [*argv, str(seconds - 1.0)], package_home(), seconds, lambda answer: have(json_object(answer) or None)
-        )
+        argv = [self._pod.job.python, "-Es", "-m", __name__, json.dumps(self._environ), str(seconds - 1.0)]
+        self._pod.machine.ask_process(argv, package_home(), seconds, lambda answer: have(json_object(answer) or None))
+
+
+def main(environ: str, seconds: str) -> None:
+    # Here: the agent itself reads no devices.
+    from agent.health.doctor.counted import reduced
+    from agent.machine.health.pod_readings import read_counters
+
+    print(json.dumps(reduced(read_counters(json.loads(environ), float(seconds)))), flush=True)
+    os._exit(0)  # a thread that hangs would keep the interpreter here
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -11,10 +11,10 @@ from agent.decide.inventory import profiler_problem
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.results_check import ResultsCheck
 from agent.lifecycle.pod.surroundings import longest_seconds
+from agent.lifecycle.waits import Once
 from agent.paths import shipped
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext, Workload

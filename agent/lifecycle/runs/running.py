@@ -22,7 +22,6 @@ from agent.decide.series import PodSeries
 from agent.errors import Exit
 from agent.health.doctor.deltas import sentence
 from agent.lifecycle.channel.roster import Roster
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
 from agent.lifecycle.runs.gate import HealthGate
@@ -31,6 +30,7 @@ from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
 from agent.lifecycle.runs.why import Why
+from agent.lifecycle.waits import Once
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, RunContext
 

@@ -22,8 +22,8 @@ from agent.health.why.records import Collected, GroupProgress, PodRecords
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.looking.question import APART_SECONDS
-from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import Timers
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext, Workload
 
