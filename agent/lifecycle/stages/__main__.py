@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from agent.decide.pipeline import Pipeline
 from agent.errors import AgentError, Exit, SystemFault
@@ -24,72 +24,64 @@ from agent.lifecycle.stages.work import Failed, Work
 from agent.paths import DOWNLOADERS_DIR, RunDir
 from agent.settings import Found, read_settings
 
+NOTES = os.environ.get("A4_NOTES_DIR", "")
+
 
 def say(text: str) -> None:
     sys.stderr.write("".join(f"a4-agent: {line}\n" for line in text.splitlines()))
     sys.stderr.flush()
 
 
-class Ending:
-    """How this process ends, for people and for the agent."""
-
-    def __init__(self, notes: str) -> None:
-        self._notes = notes
-        self.site: PodSite | None = None
-
-    def failed(self, failed: Failed) -> int:
-        """Say it; the exit code."""
-        say("\n".join(filter(None, (failed.what, failed.hint))))
-        with suppress(OSError, SystemFault):  # a run directory that is full: what was said must do
-            stage = self.site.failed(failed.code) if self.site else ""
-            told = {"stage": stage, "code": failed.code, "what": failed.what, "hint": failed.hint}
-            if self._notes:
-                with open(f"{self._notes}/end.json", "w", encoding="utf-8") as file:
-                    json.dump({**told, "origin": failed.origin}, file)
-        return failed.code
-
-    def hung(self, why: str) -> None:
-        """The storage hangs, and with it the main thread."""
-        os._exit(self.failed(Failed(Exit.DIRECTORY, why, "look at the file server, and at the node's mounts", "agent")))
+def fail(failed: Failed, site: PodSite | None) -> int:
+    """Say how this process ends, for people and for the agent; the exit code."""
+    say("\n".join(filter(None, (failed.what, failed.hint))))
+    with suppress(OSError, SystemFault):  # a run directory that is full: what was said must do
+        stage = site.failed(failed.code) if site else ""
+        if NOTES:
+            with open(f"{NOTES}/end.json", "w", encoding="utf-8") as file:
+                json.dump({"stage": stage, **vars(failed)}, file)
+    return failed.code
 
 
 def main(word: str) -> int:
-    notes = os.environ.get("A4_NOTES_DIR", "")
-    ending = Ending(notes)
+    site = None
     try:
-        run(unpacked(Pipeline, word), notes, ending)
+        site = make_site(unpacked(Pipeline, word))
+        with closing(site.background):
+            site.background.open()
+            if site.pipeline.leads:
+                site.clear_flags()
+            carry_out(site.pipeline, site)
         return 0
     except Told as told:
         return 128 + told.number
     except Failed as failed:
-        return ending.failed(failed)
+        return fail(failed, site)
     except AgentError as error:
-        return ending.failed(Failed(error.code, error.what, error.hint, "agent"))
+        return fail(Failed(error.code, error.what, error.hint, "agent"), site)
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return ending.failed(Failed(Exit.DIRECTORY, what, "", "agent"))
+        return fail(Failed(Exit.DIRECTORY, what, "", "agent"), site)
     except Exception:
-        return ending.failed(Failed(Exit.BUG, traceback.format_exc(), "please report it", "agent"))
+        return fail(Failed(Exit.BUG, traceback.format_exc(), "please report it", "agent"), site)
 
 
-def run(pipeline: Pipeline, notes: str, ending: Ending) -> None:
-    """Raises AgentError, Failed, Told, OSError."""
+def make_site(pipeline: Pipeline) -> PodSite:
+    """From now on signals end this process. Raises AgentError."""
+
+    def hung(why: str) -> None:
+        """The storage hangs, and with it the main thread."""
+        os._exit(fail(Failed(Exit.DIRECTORY, why, "look at the file server, and at the node's mounts", "agent"), site))
+
     signals = Signals()
     settings, _ = read_settings(os.environ, Found())
     by = f"{pipeline.run} of {settings.hostname_prefix}0"
-    background = Background(settings.shared_dir, by, settings.lease, say, ending.hung)
-    programs = Programs(os.environ, f"{notes}/iterations", signals, say, background.looking_at)
+    background = Background(settings.shared_dir, by, settings.lease, say, hung)
+    programs = Programs(os.environ, f"{NOTES}/iterations", signals, say, background.looking_at)
     meeting = Meeting(pipeline, RunDir(settings.run_dir).socket, say)
     work = Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR, meeting.tell)
-    record = os.environ.get("A4_RECORD", "")
-    site = ending.site = PodSite(pipeline, settings, background, meeting, programs, work, record)
-    try:
-        background.open()
-        if pipeline.leads:
-            site.clear_flags()
-        carry_out(pipeline, site)
-    finally:
-        background.close()
+    site = PodSite(pipeline, settings, background, meeting, programs, work, os.environ.get("A4_RECORD", ""))
+    return site
 
 
 if __name__ == "__main__":

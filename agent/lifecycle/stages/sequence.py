@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from agent import wire
-from agent.decide.completeness import ABSENT, Checkpoint
+from agent.decide.completeness import ABSENT
 from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageOutput
 from agent.decide.stages import StageVerdict, is_training, judge, published, repeats_at, staged
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
@@ -161,11 +161,14 @@ class _Turn:
         return ""
 
     def _make(self, begin: Begin, claimed: Held) -> None:
-        wrong = self._site.work(self._stage, begin)
-        if self._stage.where == "together":  # the last pod alone may have seen it
+        stage, site = self._stage, self._site
+        wrong = site.work(stage, begin)
+        if stage.where == "together":  # the last pod alone may have seen it
             wrong = next(filter(None, self._meet("is done", wrong).values()), "")
+        if wrong and is_training(stage):  # it has its name already: nobody may go on with it
+            site.keep(stage, site.new_record(stage)._replace(done=False, wrong=wrong), claimed)
         if wrong:
-            self._refuse(wrong, claimed)
+            raise Failed(Exit.WRONG_RESULT, wrong)
         self._finish(claimed)
 
     def _judge(self) -> StageVerdict:
@@ -198,31 +201,18 @@ class _Turn:
             if why := site.problem(output):
                 raise _lacks(self._pipeline, stage, output, why)
         site.say(f"{stage.name} begins: {verdict.why}")
-        training = is_training(stage)
-        before = site.record(stage) if training else None
-        newest = self._own_checkpoint(verdict, claimed) if training else None
-        site.prepare(stage, verdict, claimed)
-        if not training:
+        if not is_training(stage):
+            site.prepare(stage, verdict, claimed)
             return Begin(True)
+        before, newest = site.record(stage), site.newest(stage.outputs[0])
+        if newest is not None and verdict.aside:  # it is of another training
+            site.set_aside(stage.target, claimed)
+            newest = None
+        site.prepare(stage, verdict, claimed)
         began_at = -1 if newest is None else newest.iteration
         site.keep(stage, site.new_record(stage)._replace(done=False, began_at=began_at), claimed)
         resumes = "" if newest is None else site.begin_from(stage, newest)
         return Begin(True, resumes, repeats_at(before, site.epoch))
-
-    def _own_checkpoint(self, verdict: StageVerdict, claimed: Held) -> Checkpoint | None:
-        """The newest that this training has saved, and none of another."""
-        newest = self._site.newest(self._stage.outputs[0])
-        if newest is not None and verdict.aside:
-            self._site.set_aside(self._stage.target, claimed)
-            return None
-        return newest
-
-    def _refuse(self, wrong: str, claimed: Held) -> None:
-        """What was trained has its name already: say in its record that it cannot be used. Raises Failed."""
-        if is_training(self._stage):
-            record = self._site.new_record(self._stage)._replace(done=False, wrong=wrong)
-            self._site.keep(self._stage, record, claimed)
-        raise Failed(Exit.WRONG_RESULT, wrong)
 
     def _finish(self, claimed: Held) -> None:
         """Give what was made its name: after its record, so that nothing bears its name without one, and after what
