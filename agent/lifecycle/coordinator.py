@@ -56,7 +56,7 @@ class Coordinator:
         events = PodEvents(
             message=self._message,
             lost=self._worker_lost,
-            greeted=lambda peer, anew: self._forming.greeted(peer.index, anew),
+            greeted=lambda index, anew: self._forming.greeted(index, anew),
             told=self.parts.told,
             printed=self.parts.printed,
         )
@@ -68,7 +68,7 @@ class Coordinator:
         self._bookings = Bookings(pod, self._preparations, self.roster, self._run_judged)
         self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
-        self._idling = Idling(pod, self._is_idle, self._leave_orderly)
+        self._idling = Idling(pod, lambda: self._bookings.idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
@@ -79,8 +79,6 @@ class Coordinator:
         """The job ends for a reason, which is announced in a moment."""
         self._signal: JobEnd | None = None
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
-        self._stays = False
-        """The cluster sleeps when its first run has ended."""
         self._woken: JobEnd | None = None
         """The signal that has ended it in its sleep."""
 
@@ -109,16 +107,14 @@ class Coordinator:
             case messages.Inventory(inventory, phases, secrets):
                 self._pod.log.add_secrets(secrets)
                 self._preparations.inventory(index, inventory, phases)
-            case messages.Prepared() | messages.Done() | messages.Evidence() | messages.RanksOver() | messages.Alive():
-                self._heard_of_part(index, said)
-            case messages.TellSeries() | messages.Health() | messages.TellHealth():
-                self._heard_of_part(index, said)
             case messages.Ask() | messages.Answer():
                 peer.questions.heard(said, self._requests.handle)
             case messages.Stopping(end):
                 self._worker_stopping(index, end)
             case messages.Bye():
                 self._announcement.confirmed(index)
+            case _ if isinstance(said, messages.SaidOfPart):
+                self._heard_of_part(index, said)
 
     def _say_of_own_part(self, said: messages.SaidOfPart) -> None:
         # By the loop: runs count on it that nobody answers from inside the call that told him something.
@@ -153,15 +149,14 @@ class Coordinator:
         self.roster.drop(index, "it ended by itself")
         self._announcement.confirmed(index)
 
-    def _worker_lost(self, peer: Peer, reason: str) -> None:
+    def _worker_lost(self, index: int, reason: str) -> None:
         """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
-        self._announcement.confirmed(peer.index)
+        self._announcement.confirmed(index)
         if self._phase is not JobPhase.LEAVING:
-            self.roster.lost.note(peer.index, reason)
-        self._bookings.lost(peer.index, reason)
+            self.roster.lost.note(index, reason)
+        self._bookings.lost(index, reason)
         if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not self._bookings.current:
-            what = "a pod was lost before the run"
-            self._job_fails(JobEnd(int(Exit.TRY_AGAIN), what, self._pod.where(peer.index), reason))
+            self._job_fails(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run", self._pod.where(index), reason))
 
     # What commands ask (see CoordinatorRequests)
 
@@ -187,9 +182,6 @@ class Coordinator:
         if workload.exclusive:
             self._idling.stop()
         self._bookings.begin(run)
-
-    def _is_idle(self) -> bool:
-        return self._phase is JobPhase.SLEEPING and self._bookings.idle
 
     def _release(self, force: bool, answer: Answer, *, waits: bool = True) -> None:
         """End a sleeping cluster and answer with its recorded code, also when it ends already. Raises ClusterBusy.
@@ -237,9 +229,7 @@ class Coordinator:
     # Runs
 
     def _formed(self) -> None:
-        """Every pod has the plan. The job may have failed, or was told to end, while the last one confirmed it."""
-        if self._end is not None or self._signal is not None:
-            return
+        """Every pod has the plan."""
         self._pod.state.update(formed=self._pod.machine.wall())
         self._phase = JobPhase.FIRST_RUN
         self._preparations.results_check.over.when(self._begin_first_run)
@@ -302,7 +292,7 @@ class Coordinator:
             self._settling.end()
             self._job_fails(self._signal)
         elif self._phase in (JobPhase.SLEEPING, JobPhase.ENDING):
-            self._woken = self._signal if self._stays else None
+            self._woken = self._signal if self._announcement.stay else None
             self._leave_orderly(self._signal)
 
     def _job_fails(self, end: JobEnd) -> None:
@@ -320,6 +310,7 @@ class Coordinator:
         """Fix the job's end, record it, tell every worker, and go when they have it, or sleep."""
         if self._end is not None:
             return
+        self._forming.over = True
         self._end = end = masked(end, self._pod.log.masked)
         self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)
@@ -327,21 +318,20 @@ class Coordinator:
             self._leaving.when_kept(lambda missing: self._leaving.report_end(end))
         else:
             self._leaving.report_end(end)
-        self._stays = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
-        self._announcement.start(end, run_id, stay=self._stays, signalled=self._signal is not None)
+        stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
+        self._announcement.start(end, run_id, stay=stay, signalled=self._signal is not None)
 
-    def _told(self, stay: bool) -> None:
+    def _told(self) -> None:
         """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
-        if self._phase is not JobPhase.LEAVING:
-            self._sleep() if stay else self._leave()
+        if self._announcement.stay and self._phase is not JobPhase.LEAVING:
+            self._phase = JobPhase.SLEEPING
+            stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
+            self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
+            self._pod.sleep()
+            self._idling.start()
+        elif self._phase is not JobPhase.LEAVING:
+            self._leave()
         self._pod.machine.later(0.0, self._first_run_told.happen)  # once the first run is closed
-
-    def _sleep(self) -> None:
-        self._phase = JobPhase.SLEEPING
-        stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
-        self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
-        self._pod.sleep()
-        self._idling.start()
 
     def _say_end(self) -> None:
         self.roster.say(messages.End(self._woken))

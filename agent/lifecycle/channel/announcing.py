@@ -18,12 +18,13 @@ from agent.lifecycle.waits import EARLY_SECONDS, SETTLE_SECONDS
 
 
 class Announcement:
-    """`told` gets once whether the pods stay: every worker that can hear it has confirmed, or time is up."""
+    """`told` is called once: every worker that can hear it has confirmed, or time is up."""
 
-    def __init__(self, pod: Pod, roster: Roster, told: Callable[[bool], None]) -> None:
+    def __init__(self, pod: Pod, roster: Roster, told: Callable[[], None]) -> None:
         self._pod = pod
         self._roster = roster
-        self._stay = True
+        self.stay = True
+        """The pods sleep when it is told, and else leave."""
         self._told = told
         self._open: set[int] = set()
         """Workers that have not confirmed it."""
@@ -43,7 +44,7 @@ class Announcement:
             patience = SETTLE_SECONDS if signalled else EARLY_SECONDS  # workers most likely were told, too
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
-        self._goes_on, self._stay = True, stay
+        self._goes_on, self.stay = True, stay
         self._roster.say(SendResult(end, run_id, stay))
         self._pod.machine.later(patience, self._time_is_up)
         self._end_if_confirmed()
@@ -51,7 +52,7 @@ class Announcement:
     def confirmed(self, index: int) -> None:
         """This worker has the result, or is gone, before there was one or since. One that does not stay is let go."""
         self._open.discard(index)
-        if not self._stay:
+        if not self.stay:
             self._roster.drop(index, "it has the result")
         self._end_if_confirmed()
 
@@ -67,4 +68,4 @@ class Announcement:
     def _end_if_confirmed(self) -> None:
         if not self._open and self._goes_on:
             self._goes_on = False
-            self._told(self._stay)
+            self._told()

@@ -35,9 +35,9 @@ class PodEvents(NamedTuple):
     """What the coordinator wants to hear of, and what only its own pod can say."""
 
     message: Callable[[Peer, Said], None]
-    lost: Callable[[Peer, str], None]
+    lost: Callable[[int, str], None]
     """Told of a worker that was not heard for a lease, or was started anew, after the plan was made."""
-    greeted: Callable[[Peer, bool], None]
+    greeted: Callable[[int, bool], None]
     """Connected, again or for the first time; True: its agent was started anew, nothing it said counts."""
     told: Callable[[Said], None]
     """Pod 0, which takes part in runs as any other, is told the same messages."""
@@ -279,7 +279,7 @@ class Roster:
         peer.link.resend()
         if self.committed:
             peer.link.mention(message(messages.Beat()))  # a hello alone may not count
-        self._tell.greeted(peer, anew)
+        self._tell.greeted(peer.index, anew)
 
     def _drop_channel(self, peer: Peer, reason: str) -> None:
         if peer.connected:
@@ -310,4 +310,4 @@ class Roster:
         end = JobEnd(Exit.TRY_AGAIN, "this pod is lost to the job", self._pod.where(peer.index), reason)
         peer.link.mention(message(messages.SendResult(end)))
         self.drop(peer.index, reason)
-        self._tell.lost(peer, reason)
+        self._tell.lost(peer.index, reason)
