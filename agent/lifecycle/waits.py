@@ -28,9 +28,9 @@ class Once:
 
     def __init__(self) -> None:
         self.happened = False
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], object]] = []
 
-    def when(self, action: Callable[[], None]) -> None:
+    def when(self, action: Callable[[], object]) -> None:
         if self.happened:
             action()
         else:

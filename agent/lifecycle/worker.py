@@ -15,7 +15,6 @@ from agent.decide import messages
 from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
-from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.link import beat_seconds
@@ -143,8 +142,11 @@ class Worker:
                 self._prepare_part(said)
             case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive() | messages.AskHealth():
                 self.parts.told(said)
-            case messages.RunNoted(run):
-                self._run_noted(run)
+            case messages.RunNoted(run):  # with a part of this pod or without
+                self._begun = True
+                self._pod.note_run(run)
+                if run.until is not None and not run.first:
+                    self._pod.sleep()
             case messages.Cluster():
                 self._pod.state.cluster(said.lost, said.missing)
             case messages.Ask() | messages.Answer():
@@ -173,13 +175,6 @@ class Worker:
         self._results_check.over.when(
             lambda: self._say(messages.Inventory(found, self._pod.state.phases, self._secrets()))
         )
-
-    def _run_noted(self, summary: RunSummary) -> None:
-        """An exclusive run has begun or ended, with this pod or without."""
-        self._begun = True
-        self._pod.note_run(summary)
-        if summary.until is not None and not summary.first:
-            self._pod.sleep()
 
     def _prepare_part(self, told: messages.Prepare) -> None:
         self._begun = True

@@ -81,6 +81,5 @@ class Afterwards:
             self._judge()
 
     def _give_up(self) -> None:
-        if not self._health_over:
-            self._health_over = True
-            self._judge()
+        self._health_over = True
+        self._judge()

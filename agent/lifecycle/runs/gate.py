@@ -33,23 +33,18 @@ class HealthGate:
 
     def __post_init__(self) -> None:
         self._readings: dict[int, Mapping[str, Any]] = {}
-        self._waiting = set(self._context.indices)
         self._over = False
 
     def begin(self) -> None:
-        run_id, waiting = self._context.run_id, self._waiting
-        self._pod.log.info(f"{run_id}: the gate: waiting for {len(waiting)} pods to look at themselves")
-        self._roster.say(AskHealth(run_id, LOOK_SECONDS), sorted(waiting))
+        run_id, indices = self._context.run_id, self._context.indices
+        self._pod.log.info(f"{run_id}: the gate: waiting for {len(indices)} pods to look at themselves")
+        self._roster.say(AskHealth(run_id, LOOK_SECONDS), sorted(indices))
         self._pod.machine.later(LOOK_SECONDS + self._pod.settings.lease, self._judge)
 
     def heard(self, index: int, readings: Mapping[str, Any]) -> None:
         """A pod has looked at itself, or could not: then there are no readings."""
-        if index not in self._waiting:
-            return
-        self._waiting.remove(index)
-        if readings:
-            self._readings[index] = readings
-        if not self._waiting:
+        self._readings.setdefault(index, readings)
+        if self._readings.keys() >= set(self._context.indices):
             self._judge()
 
     def _judge(self) -> None:
@@ -58,12 +53,13 @@ class HealthGate:
         self._over = True
         peers = self._context.plan.peers
         late = f"it sent no readings within {LOOK_SECONDS:g} s; on the pod, a4-agent doctor --here says more"
-        silent = dict.fromkeys([index for index in self._context.indices if index not in self._readings], late)
-        run_id, pods = self._context.run_id, len(self._context.indices)
+        run_id, indices = self._context.run_id, self._context.indices
+        readings = {index: self._readings[index] for index in indices if self._readings.get(index)}
+        silent = dict.fromkeys([index for index in indices if index not in readings], late)
         try:
-            found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
+            found = examine_all(readings, {peer.index: peer.known_node for peer in peers})
             end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
-            self._pod.log.info(f"{run_id}: the gate: {verdict(found, silent, pods)}")
+            self._pod.log.info(f"{run_id}: the gate: {verdict(found, silent, len(indices))}")
         except Exception:  # what pods have read may be strange in more ways than the checks foresee: not the job's end
             found, end = [], from_bug(traceback.format_exc(), self._pod.where(0))
         self._done(end, tuple(one for one in found if one.state != "ok"))

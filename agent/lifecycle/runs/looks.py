@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 
 from agent import wire
-from agent.decide.masking import Masker
 from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
 from agent.health.why.fitting import compact, fit
@@ -56,7 +55,11 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
     if not part.over:
         _write(pod, part, seen)
     masker = pod.log.masker
-    return Evidence(part.run_id, masker.text(seen.summary), compact(fit(_masked(masker, seen.records))))
+    try:
+        records = wire.from_json(PodRecords, masker.value(wire.to_json(seen.records)))
+    except ValueError as error:  # a secret that is one of our own words cannot be taken out of them
+        records = _no_records(question, f"what was found cannot be masked: {error}")
+    return Evidence(part.run_id, masker.text(seen.summary), compact(fit(records)))
 
 
 def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:
@@ -69,20 +72,14 @@ def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:
     pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
 
 
-def _masked(masker: Masker, records: PodRecords) -> PodRecords:
-    """A secret that is one of our own words cannot be taken out of them: then nothing is told."""
-    try:
-        return wire.from_json(PodRecords, masker.value(wire.to_json(records)))
-    except ValueError as error:
-        sources = (Source("processes", "unavailable", f"what was found cannot be masked: {error}"),)
-        return PodRecords(records.pod, records.name, records.node, records.hosts, sources=sources)
-
-
 def _read(question: Question, answer: str) -> LookAnswer:
     """What the process printed; that it printed nothing is a thing to say."""
     try:
         return wire.from_json(LookAnswer, json.loads(answer))
     except ValueError:
         why = "the look at the processes did not come to its end in time"
-        sources = (Source("processes", "unavailable", why),)
-        return LookAnswer(question.pod._replace(sources=sources), f"{why}\n", f"{why}\n")
+        return LookAnswer(_no_records(question, why), f"{why}\n", f"{why}\n")
+
+
+def _no_records(question: Question, why: str) -> PodRecords:
+    return question.pod._replace(sources=(Source("processes", "unavailable", why),))

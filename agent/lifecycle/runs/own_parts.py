@@ -138,7 +138,7 @@ class Parts:
         """Op `read` for this pod. Answers later when `wait` is set and there is nothing new yet."""
         run_id, name = str(fields.get("run", "")), str(fields.get("file", ""))
         part = self._parts.get(run_id)
-        going_on = part is not None and not part.over
+        running = None if part is None or part.over else part
         offset, since = min(max(0, int(fields.get("offset", 0))), 1 << 62), float(fields.get("since", 0.0))
         most = max(1, min(int(fields.get("most", MOST_READ)), MOST_READ))
         is_name = run_id and "/" not in run_id and not run_id.startswith(".")
@@ -148,12 +148,11 @@ class Parts:
         piece = self._machine.read_spool(self._pod.dir.spool(run_id), offset, most, since) if is_name else None
         if piece is None:
             answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
-        elif going_on and fields.get("wait") and not piece.frames and not piece.skipped:
-            assert part is not None
+        elif running and fields.get("wait") and not piece.frames and not piece.skipped:
             again = {**fields, "offset": piece.next, "since": 0.0, "wait": False}
-            part.output.when_more(lambda: self.read(again, answer))
+            running.output.when_more(lambda: self.read(again, answer))
         else:
-            over = not going_on and not piece.frames
+            over = not running and not piece.frames
             answer({"ok": wire.to_json(Output(*piece, over=over))})
 
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:

@@ -128,10 +128,8 @@ class Preparations:
 
     def fabric(self, context: RunContext, workload: Workload) -> JobEnd | None:
         """Why the fabric of these pods cannot be used by a workload that is about it; None when it can."""
-        if not workload.uses_fabric:
-            return None
         peers = context.plan.peers
-        if len(peers) == 1:  # nothing goes between pods
+        if not workload.uses_fabric or len(peers) == 1:  # nothing goes between pods
             return None
         # Without GPUs torch's programs run over gloo, which needs no fabric.
         of_gpus = [peer for peer in peers if workload.led or self.pod.heard[peer.index].gpus]

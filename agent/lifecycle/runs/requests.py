@@ -73,8 +73,6 @@ class CoordinatorRequests:
     def _read(self, fields: dict[str, Any], answer: Answer) -> None:
         """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
         run, index = self._bookings.known(str(fields["run"])), int(fields["pod"])
-        if run is not None:
-            fields = {**fields, "run": run.run_id}
 
         def read(op: str, fields: dict[str, Any], answer: Answer) -> None:
             if index == 0:
@@ -82,42 +80,34 @@ class CoordinatorRequests:
             else:
                 self._roster.reachable(index).questions.ask(op, fields, answer)
 
-        def begun() -> None:
-            # Later: what this pod tells itself to begin comes first.
-            self._pod.machine.later(0, lambda: handled(read, "read", fields, answer))
-
-        if run is not None:
-            run.told_to_begin.when(begun)
+        if run is None:
+            read("read", fields, answer)
         else:
-            begun()
+            # Later: what this pod tells itself to begin comes first.
+            asked, later = {**fields, "run": run.run_id}, self._pod.machine.later
+            run.told_to_begin.when(lambda: later(0, lambda: handled(read, "read", asked, answer)))
 
     def _why(self, run: Run, answer: Answer) -> None:
         """What its processes do; of one that is over, what was said of it then."""
-        if not run.over:
-            run.told_to_begin.when(
-                lambda: run.why.ask("asked", LOOK_SECONDS, lambda seen: answer({"ok": self._masked(seen)}))
-            )
-        else:
-            over = Collected(run.run_id, diagnosis=run.why.stored(run.end))
-            answer({"ok": self._masked(over)})
 
-    def _masked(self, collected: Collected) -> dict[str, Any]:
-        """Pods mask what they send with the secrets that they know; this one knows those of all."""
-        masked: dict[str, Any] = self._pod.log.masker.value(wire.to_json(collected))
-        return masked
+        def tell(collected: Collected) -> None:
+            """Pods mask what they send with the secrets that they know; this one knows those of all."""
+            answer({"ok": self._pod.log.masker.value(wire.to_json(collected))})
+
+        if run.over:
+            tell(Collected(run.run_id, diagnosis=run.why.stored(run.end)))
+        else:
+            run.told_to_begin.when(lambda: run.why.ask("asked", LOOK_SECONDS, tell))
 
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""
         run = self._bookings.find(str(fields["run"]))
-        if run.over:
-            return
-        hurry = bool(fields.get("hurry"))
-        if hurry or not run.why.is_quiet():
+        if run.over or fields.get("hurry") or not run.why.is_quiet():
             self._end_run(run, fields)
-            return
-        self._pod.log.info(f"{run.run_id} is silent: asking every pod what its processes do before it is ended")
-        # Somebody waits for its end.
-        run.why.ask("cancel", 2.5, lambda seen: self._end_run(run, fields, seen))
+        else:
+            self._pod.log.info(f"{run.run_id} is silent: asking every pod what its processes do before it is ended")
+            # Somebody waits for its end.
+            run.why.ask("cancel", 2.5, lambda seen: self._end_run(run, fields, seen))
 
     def _end_run(self, run: Run, fields: dict[str, Any], seen: Collected | None = None) -> None:
         if run.over:

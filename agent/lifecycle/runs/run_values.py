@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agent.decide.ending import exit_code
 from agent.decide.pod_state import RunSummary
 from agent.decide.run_info import RunEnd, RunInfo
@@ -13,7 +15,6 @@ from agent.lifecycle.runs.running import Run
 def run_info(pod: Pod, run: Run) -> RunInfo:
     """The answer to `submit` and `find`."""
     context = run.context
-    name, note, command = _labels(pod, run)
     return RunInfo(
         id=run.run_id,
         pods=tuple(context.indices),
@@ -22,15 +23,12 @@ def run_info(pod: Pod, run: Run) -> RunInfo:
         names={peer.index: peer.name for peer in context.plan.peers},
         over=run.judgement is not None,
         slots=context.per_pod,
-        name=name,
-        note=note,
-        command=command,
+        **_labels(pod, run),
     )
 
 
 def run_summary(pod: Pod, run: Run) -> RunSummary:
     """The run for `status` on every pod, with `until` once it is over."""
-    name, note, command = _labels(pod, run)
     summary = RunSummary(
         id=run.run_id,
         workload=run.workload.name,
@@ -41,9 +39,7 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
         lead=run.context.lead,
         results=run.results,
         beside=run.beside,
-        name=name,
-        note=note,
-        command=command,
+        **_labels(pod, run),
     )
     return summary if run.until is None else summary.ended(run.until, run.end)
 
@@ -62,7 +58,7 @@ def run_end(pod: Pod, run: Run) -> RunEnd:
     )
 
 
-def _labels(pod: Pod, run: Run) -> tuple[str, str, str]:
+def _labels(pod: Pod, run: Run) -> dict[str, Any]:
     """By what people know it again."""
     spec, mask = run.context.spec, pod.log.masked
-    return spec.name, mask(spec.note), one_line(mask(command_line(spec)))
+    return {"name": spec.name, "note": mask(spec.note), "command": one_line(mask(command_line(spec)))}

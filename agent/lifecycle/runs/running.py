@@ -131,9 +131,7 @@ class Run:
 
     def _gated(self, refused: JobEnd | None, found: tuple[Finding, ...]) -> None:
         self.gated = found
-        if self.course.phase is not Phase.BOOKED:
-            return
-        if refused is not None:
+        if refused is not None and self.course.phase is Phase.BOOKED:
             self.cancel(refused)
         else:
             self.start()

@@ -56,6 +56,8 @@ class Why:
 
     def __post_init__(self) -> None:
         self._machine = self._pod.machine
+        self._limit = self._pod.settings.why_seconds
+        """The silence after which it is looked at by itself; 0: it is not."""
         self._timers = Timers(self._machine)
         """Cancelled when the run ends."""
         self._with_dumps: frozenset[int] | None = None
@@ -205,14 +207,11 @@ class Why:
             late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
             silence = f"the limit of {spec.stall:g} s without a line of output"
             self._when_silent(spec.stall + late, began, lambda: self._ask_at_limit("stall", silence))
-        limit = self._pod.settings.why_seconds
-        if self._watched and limit and self._workload.exclusive:
-            self._look_in_silence(limit, began)
+        if self._watched and self._limit and self._workload.exclusive:
+            self._look_in_silence(began)
 
-    def _look_in_silence(self, limit: float, began: float) -> None:
-        self._when_silent(
-            limit, began, lambda: self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
-        )
+    def _look_in_silence(self, began: float) -> None:
+        self._when_silent(self._limit, began, lambda: self.ask("silence", LOOK_SECONDS, self._look_again))
 
     def _when_silent(self, limit: float, began: float, action: Callable[[], None]) -> None:
         """Call it when the run has printed nothing for so long, at the earliest from `began` on."""
@@ -222,35 +221,35 @@ class Why:
         else:
             self._timers.later(left, lambda: self._when_silent(limit, began, action))
 
-    def _look_again(self, first: Collected, limit: float) -> None:
-        apart = min(30.0, limit / 2)  # the numbers of a healthy run may stand still for a while
+    def _look_again(self, first: Collected) -> None:
+        apart = min(30.0, self._limit / 2)  # the numbers of a healthy run may stand still for a while
         began = self._machine.now()
 
         def again() -> None:
-            self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began, limit))
+            self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began))
 
         self._timers.later(apart, again)
 
-    def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
+    def _judge_silence(self, first: Collected, second: Collected, began: float) -> None:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
         if moves(both) or (found is not None and found.status == "moves"):
-            self._timers.later(limit, lambda: self._look_in_silence(limit, self._machine.now()))
+            self._timers.later(self._limit, lambda: self._look_in_silence(self._machine.now()))
             return
         printed = self._printed()
-        self._timers.later(limit, lambda: self._await_words(limit, printed))
+        self._timers.later(self._limit, lambda: self._await_words(printed))
         self.found = found
-        quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
+        quiet = f"{self._context.run_id} has printed nothing for {second.quiet or self._limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
 
-    def _await_words(self, limit: float, before: float) -> None:
+    def _await_words(self, before: float) -> None:
         """Once it has printed again, the next silence counts."""
         printed = self._printed()
         if printed - before > 1.0:  # pods say how long ago they printed, a little sooner or later each time
-            self._look_in_silence(limit, printed)
+            self._look_in_silence(printed)
         else:
-            self._timers.later(limit, lambda: self._await_words(limit, before))
+            self._timers.later(self._limit, lambda: self._await_words(before))
 
 
 def knows_ranks(workload: Workload) -> bool:
@@ -284,16 +283,14 @@ def since(second: Collected, first: Collected, apart: float) -> Collected:
             return group
         return group._replace(entered_before=old.entered, completed_before=old.completed)
 
-    pods = tuple(
-        pod._replace(
-            processes=tuple(
-                process._replace(groups=tuple(with_before(pod.pod, process.pid, group) for group in process.groups))
-                for process in pod.processes
-            )
-        )
-        for pod in second.pods
-    )
-    return second._replace(pods=pods, apart=apart)
+    pods = []
+    for pod in second.pods:
+        processes = [
+            process._replace(groups=tuple(with_before(pod.pod, process.pid, group) for group in process.groups))
+            for process in pod.processes
+        ]
+        pods.append(pod._replace(processes=tuple(processes)))
+    return second._replace(pods=tuple(pods), apart=apart)
 
 
 def decided(pod: Pod, collected: Collected) -> Diagnosis | None:
