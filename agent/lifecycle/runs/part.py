@@ -163,9 +163,8 @@ class RunPart:
             self._pod.log.warning(note)
         self._pod.log.debug(f"starting:\n{launch}")
         try:
-            emitted = self._workload.exclusive
             self.process = self._machine.start(
-                launch, self._exited, self.output.take, emitted=emitted, marks=self.marks
+                launch, self._exited, self.output.take, emitted=self._workload.exclusive, marks=self.marks
             )
         except (OSError, ValueError) as error:  # ValueError: a text that no process can be given
             self._fail(error)
@@ -288,9 +287,8 @@ class RunPart:
         self.output.finish()
         end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
-        self.dumps = self._files.dumps() if end.code else 0
-        end = end._replace(out_of_memory=starved, dumps=self.dumps, collective=self.output.collective)
-        end, read_rest = self._files.told(end)
+        end, read_rest = self._files.told(end._replace(out_of_memory=starved, collective=self.output.collective))
+        self.dumps = end.dumps
         if read_rest is None:
             self._finish(end)
         else:
@@ -303,7 +301,6 @@ class RunPart:
             code=code,
             record=self._files.record()[:MOST_RECORD] if self._reports else "",
             output=self.output.text() if self._reports or (code and self._workload.fail_fast) else "",
-            error=self._files.error() if code else "",
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),

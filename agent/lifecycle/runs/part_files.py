@@ -51,9 +51,8 @@ class PartFiles:
         pod, context = self._pod, self._context
         pod.write(context.hostfile, hostfile(context.names, context.per_pod))
         pod.write(context.hostfile_one_per_node, hostfile(context.names, 1))
-        pod.make_dir(context.ranks_dir, 0o700)
-        pod.make_dir(context.notes_dir, 0o700)
-        pod.make_dir(context.why_dir, 0o700)
+        for path in (context.ranks_dir, context.notes_dir, context.why_dir):
+            pod.make_dir(path, 0o700)
         if context.index == context.holder:
             pod.write(context.start_rank, start_script(context), 0o700)
             pod.write(f"{context.start_rank}.txt", invitation(context), 0o600)
@@ -80,18 +79,13 @@ class PartFiles:
         """Whether every rank of this pod has recorded its end, and none is to come."""
         return self._workload.ranks_over(self._context, self.ranks())
 
-    def error(self) -> str:
-        """What torch wrote of the first exception of a rank."""
-        return cut_at_word(self._machine.read(self._context.torch_error) or "", MOST_ERROR)
-
-    def dumps(self) -> int:
-        """How many files torch's watchdog has left."""
-        return sum(is_dump(name) for name in self._machine.list_dir(self._context.why_dir))
-
     def told(self, end: PartEnd) -> tuple[PartEnd, Callable[[], PartEnd] | None]:
         """The end with what ranks have left here, and what reads the rest into it; None: there is none. It is for a
         thread: a thousand logs of NCCL take their time, and so do long series."""
         versions = json_object(self._left_by_hook("versions.json"))
+        if end.code:
+            error = cut_at_word(self._machine.read(self._context.torch_error) or "", MOST_ERROR)
+            end = end._replace(error=error, dumps=sum(map(is_dump, self._machine.list_dir(self._context.why_dir))))
         end = end._replace(
             ranks=self.ranks(),
             versions={name: one for name, one in versions.items() if isinstance(one, str)},
