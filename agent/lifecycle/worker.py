@@ -301,8 +301,7 @@ class Worker:
                 self.fail(PeerLost(self._silence()))
             else:
                 self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
-                lost = f"{self._silence()}: the cluster is over, this pod ends"
-                self._questions.give_up(refusal(PeerLost(lost)))
+                self._questions.give_up(refusal(PeerLost(f"{self._silence()}: the cluster is over, this pod ends")))
                 self._leave()
         self._machine.later(self._beat, self._beats)
 

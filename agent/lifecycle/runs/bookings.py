@@ -59,8 +59,7 @@ class Bookings:
         if spec.without is not None and not workload.takes_without:
             raise UsageError(f"{workload.name} starts all its ranks", "torchrun and mpirun can leave one to you")
         assert whole is not None
-        lost = self._roster.lost.reasons()
-        plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
+        plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._roster.lost.reasons())
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
         cores = pod.machine.core_count()

@@ -152,18 +152,16 @@ class Parts:
             again = {**fields, "offset": piece.next, "since": 0.0, "wait": False}
             running.output.when_more(lambda: self.read(again, answer))
         else:
-            over = not running and not piece.frames
-            answer({"ok": wire.to_json(Output(*piece, over=over))})
+            answer({"ok": wire.to_json(Output(*piece, over=not running and not piece.frames))})
 
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
         """Answers with no frame where there is no such file; later, when it is still being made."""
         if name not in FILES:
             answer(refusal(UsageError(f"no run has a file {name!r} to read", f"there are: {', '.join(FILES)}")))
             return
-        path = f"{self._pod.dir.run(run_id)}/{FILES[name]}"
 
         def read() -> None:
-            data = self._machine.read_part(path, offset, most)
+            data = self._machine.read_part(f"{self._pod.dir.run(run_id)}/{FILES[name]}", offset, most)
             frames = ((1, data),) if data else ()
             answer({"ok": wire.to_json(Output(frames, offset + len(data), 0, over=not data))})
 

@@ -115,7 +115,6 @@ class CoordinatorRequests:
         found = run.why.found = decided(self._pod, seen) if seen is not None else run.why.found
         why = str(fields.get("why") or "somebody ended it")
         self._pod.log.info(f"{run.run_id} is ended: {why}")
-        end = JobEnd(Exit.INTERRUPTED, f"{run.run_id} was ended", why=lines(why, found.sentence if found else ""))
-        run.cancel(end)
+        run.cancel(JobEnd(Exit.INTERRUPTED, f"{run.run_id} was ended", why=lines(why, found.sentence if found else "")))
         if fields.get("hurry"):
             run.hurry()

@@ -51,8 +51,7 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     for name, content in judgement.files.items():
         if name.startswith("/"):
             # Only a file that was read can be added to: what is in another would be lost.
-            new = name not in run.context.baselines
-            pod.run_logs.keep_elsewhere(name, pod.log.masked(content), seconds, new=new)
+            pod.run_logs.keep_elsewhere(name, pod.log.masked(content), seconds, new=name not in run.context.baselines)
         else:
             pod.run_logs.keep(name, pod.log.masked(content))
     if pod.settings.report and not run.workload.starts_nothing:

@@ -34,8 +34,8 @@ class RollCall:
         """Ask all, also the pod on which a process has `failed`: it may be going, too."""
         settings, later = self._pod.settings, self._pod.machine.later
         self._roster.say(AskAlive(self._context.run_id), self._context.indices)
-        beats = SILENT_BEATS * beat_seconds(settings.lease)
-        later(settings.lease + beats, self.end)  # for agents that are heard and never answer
+        # For agents that are heard and never answer.
+        later(settings.lease + SILENT_BEATS * beat_seconds(settings.lease), self.end)
         later(2.0, lambda: self._report(failed))
         # A pod that left when its part was done cannot be asked, and would be waited for.
         later(0, self._tell_losses)

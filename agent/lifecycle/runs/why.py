@@ -222,13 +222,12 @@ class Why:
             self._timers.later(left, lambda: self._when_silent(limit, began, action))
 
     def _look_again(self, first: Collected) -> None:
-        apart = min(30.0, self._limit / 2)  # the numbers of a healthy run may stand still for a while
         began = self._machine.now()
 
         def again() -> None:
             self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began))
 
-        self._timers.later(apart, again)
+        self._timers.later(min(30.0, self._limit / 2), again)  # numbers of a healthy run may stand still for a while
 
     def _judge_silence(self, first: Collected, second: Collected, began: float) -> None:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
@@ -298,8 +297,7 @@ def decided(pod: Pod, collected: Collected) -> Diagnosis | None:
     try:
         from agent.health.why.deciding import diagnose
 
-        found = diagnose(collected)
+        return diagnose(collected)._replace(at=pod.machine.wall(), trigger=collected.trigger)
     except Exception:
         pod.log.error(f"why {collected.run} stands still cannot be decided: this is a bug\n{traceback.format_exc()}")
         return None
-    return found._replace(at=pod.machine.wall(), trigger=collected.trigger)
