@@ -93,9 +93,6 @@ class Fake(PodSite):
     def record(self, stage: Stage) -> StageRecord | None:
         return read_record(self.storage.records.get(record_name(stage, "/mnt"), ""))
 
-    def new_record(self, stage: Stage) -> StageRecord:
-        return StageRecord(stage.inputs, 1e9, "run", self.epoch)
-
     # Writing
 
     @contextmanager
@@ -134,9 +131,10 @@ class Fake(PodSite):
             things[place] = Thing(stage.inputs, whole)
         return ""
 
-    def keep(self, stage: Stage, record: StageRecord, claimed: Held) -> None:
+    def keep(self, stage: Stage, claimed: Held, **fields: Any) -> None:
         claimed.until()
         self._effect("record")
+        record = StageRecord(stage.inputs, 1e9, "run", self.epoch, **fields)
         self.storage.records[record_name(stage, "/mnt")] = seal(record)
 
     def rename(self, old: str, new: str, claimed: Held) -> None:

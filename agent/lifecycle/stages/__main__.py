@@ -28,8 +28,7 @@ NOTES = os.environ.get("A4_NOTES_DIR", "")
 
 
 def say(text: str) -> None:
-    sys.stderr.write("".join(f"a4-agent: {line}\n" for line in text.splitlines()))
-    sys.stderr.flush()
+    print("".join(f"a4-agent: {line}\n" for line in text.splitlines()), end="", file=sys.stderr, flush=True)
 
 
 def fail(failed: Failed, site: PodSite | None) -> int:

@@ -35,8 +35,7 @@ class Meeting:
         fields = {"run": pipeline.run, "name": name, "pod": pipeline.pod, "says": says}
         began = time.monotonic()
         while True:
-            number = connection.send("arrive", fields)
-            told: dict[str, Any] = content(connection.answer(number, 3 * REPORT_SECONDS))
+            told: dict[str, Any] = content(connection.answer(connection.send("arrive", fields), 3 * REPORT_SECONDS))
             if "said" in told:
                 said = {int(pod): text for pod, text in told["said"].items()}
                 if over := set(pipeline.pods) - said.keys():

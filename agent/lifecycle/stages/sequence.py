@@ -30,8 +30,7 @@ def carry_out(pipeline: Pipeline, site: PodSite) -> None:
         site.say(finished)
     for number, stage in enumerate(pipeline.stages, 1):
         site.begun(stage, number, len(pipeline.stages))
-        why = _Turn(pipeline, site, stage, bool(finished)).take()
-        if why:
+        if why := _Turn(pipeline, site, stage, bool(finished)).take():
             site.say(f"{stage.name}: {why}")
         site.ended(stage, why)
         if stage in trainings[-1:]:
@@ -143,16 +142,14 @@ class _Turn:
             if verdict.needed:
                 claimed = stack.enter_context(site.claim(stage))
                 verdict = self._judge()  # another may have had it until now
-            if verdict.needed and not verdict.aside:
-                verdict = self._restored(verdict, claimed)
-            if verdict.needed and not verdict.aside:
-                verdict = self._taken_over(verdict, claimed)
+            for mended in (self._restored, self._taken_over):
+                if verdict.needed and not verdict.aside:
+                    verdict = mended(verdict, claimed)
             begin = self._begin(verdict, claimed) if verdict.needed else Begin(False)
             if stage.where == "together":
                 self._meet("begins", json.dumps(wire.to_json(begin)))
             if not verdict.needed:
-                edits = "" if self._not_needed else site.edits(stage)
-                return "; ".join(filter(None, (verdict.why, edits)))
+                return "; ".join(filter(None, (verdict.why, "" if self._not_needed else site.edits(stage))))
             try:
                 self._make(begin, claimed)
             except (AgentError, Failed, OSError):
@@ -166,7 +163,7 @@ class _Turn:
         if stage.where == "together":  # the last pod alone may have seen it
             wrong = next(filter(None, self._meet("is done", wrong).values()), "")
         if wrong and is_training(stage):  # it has its name already: nobody may go on with it
-            site.keep(stage, site.new_record(stage)._replace(done=False, wrong=wrong), claimed)
+            site.keep(stage, claimed, done=False, wrong=wrong)
         if wrong:
             raise Failed(Exit.WRONG_RESULT, wrong)
         self._finish(claimed)
@@ -209,10 +206,8 @@ class _Turn:
             site.set_aside(stage.target, claimed)
             newest = None
         site.prepare(stage, verdict, claimed)
-        began_at = -1 if newest is None else newest.iteration
-        site.keep(stage, site.new_record(stage)._replace(done=False, began_at=began_at), claimed)
-        resumes = "" if newest is None else site.begin_from(stage, newest)
-        return Begin(True, resumes, repeats_at(before, site.epoch))
+        site.keep(stage, claimed, done=False, began_at=-1 if newest is None else newest.iteration)
+        return Begin(True, "" if newest is None else site.begin_from(stage, newest), repeats_at(before, site.epoch))
 
     def _finish(self, claimed: Held) -> None:
         """Give what was made its name: after its record, so that nothing bears its name without one, and after what
@@ -226,7 +221,7 @@ class _Turn:
         for _, name in reversed(moves):
             site.set_aside(name, claimed)
         if stage.outputs:
-            site.keep(stage, site.new_record(stage), claimed)
+            site.keep(stage, claimed)
         for old, name in moves:
             site.rename(old, name, claimed)
         site.clear(stage, claimed)

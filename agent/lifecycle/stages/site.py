@@ -84,9 +84,6 @@ class PodSite:
     def _name(self, stage: Stage) -> str:
         return stages.record_name(stage, self.settings.shared_dir)
 
-    def new_record(self, stage: Stage) -> stages.StageRecord:
-        return stages.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch)
-
     # Writing: what others see is not done when the claim is lost
 
     @contextmanager
@@ -100,8 +97,7 @@ class PodSite:
         place = stage.staging or stage.target
         claimed.until()
         with self.background.looking_at(place):
-            taken_up = isinstance(stage.work, (Files, Model)) and bool(stage.staging)
-            if taken_up:
+            if isinstance(stage.work, (Files, Model)) and stage.staging:
                 self._take_up(stage, verdict, claimed)
             elif stage.staging:
                 stored.make_empty(stage.staging)
@@ -115,11 +111,10 @@ class PodSite:
         asked = [stage for stage in stages if stage.space]
         if asked:
             place = self.settings.shared_dir
-            total = sum(stage.space for stage in asked)
             taken_up = [stage.staging for stage in asked if isinstance(stage.work, (Files, Model))]
             with self.background.looking_at(place):
                 there, free = sum(map(stored.tree_bytes, taken_up)), stored.free_bytes(asked[0].target)
-            if why := too_little_room(place, total, there, free):
+            if why := too_little_room(place, sum(stage.space for stage in asked), there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
     def _take_up(self, stage: Stage, verdict: stages.StageVerdict, claimed: Held) -> None:
@@ -159,8 +154,9 @@ class PodSite:
             hint = f"it has failed in the attempt before, too, and saved no checkpoint since (exit code {failed.code})"
             raise Failed(Exit.WRONG_RESULT, failed.what, hint) from failed
 
-    def keep(self, stage: Stage, record: stages.StageRecord, claimed: Held) -> None:
-        """Store its record."""
+    def keep(self, stage: Stage, claimed: Held, **fields: Any) -> None:
+        """Store its record, in which these fields are not as they are for a stage that is done."""
+        record = stages.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch, **fields)
         self.background.put(stages.RECORDS, self._file(stage), seal(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Held) -> None:

@@ -106,7 +106,6 @@ class Work:
     # Git
 
     def _checkout(self, stage: Stage, work: GitCheckout) -> None:
-        place = stage.staging
         commands = [
             ["init", "--quiet"],
             ["remote", "add", "origin", work.url],
@@ -115,22 +114,21 @@ class Work:
             ["submodule", "update", "--init", "--recursive", "--depth=1", *work.submodules],
         ]
         everything = ["fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*"]
-        local = work.url.startswith(("/", "file:"))
+        env = stored.git_settings(local=work.url.startswith(("/", "file:")))
         for words in commands:
             try:
-                self._git(stage, place, words, local=local)
+                self._git(stage, words, env)
             except MissingProgram:
                 if words[0] != "fetch":
                     raise
                 # A server need not give single commits: it gives branches, and the commit is on one, or is not there.
-                self._git(stage, place, everything, local=local)
+                self._git(stage, everything, env)
 
-    def _git(self, stage: Stage, place: str, words: Sequence[str], *, local: bool) -> None:
+    def _git(self, stage: Stage, words: Sequence[str], env: Mapping[str, str]) -> None:
         """Raises MissingProgram for what is not there, DirectoryUnusable, PeerLost when the network does not do it."""
 
         def once() -> None:
-            said: list[str] = []
-            env = stored.git_settings(local=local)
+            place, said = stage.staging, list[str]()
             if status := self._programs.run(stage, ["git", *words], env, place, said.append, grows=place):
                 raise git_error(words, status, said)
 
