@@ -51,7 +51,11 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
 
 
 def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
-    seen = _read(question, answer)
+    try:
+        seen = wire.from_json(LookAnswer, json.loads(answer))
+    except ValueError:  # that the process printed nothing is a thing to say
+        why = "the look at the processes did not come to its end in time"
+        seen = LookAnswer(_no_records(question, why), f"{why}\n", f"{why}\n")
     if not part.over:
         _write(pod, part, seen)
     masker = pod.log.masker
@@ -59,7 +63,7 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
         records = wire.from_json(PodRecords, masker.value(wire.to_json(seen.records)))
     except ValueError as error:  # a secret that is one of our own words cannot be taken out of them
         records = _no_records(question, f"what was found cannot be masked: {error}")
-    return Evidence(part.run_id, masker.text(seen.summary), compact(fit(records)))
+    return Evidence(part.context.run_id, masker.text(seen.summary), compact(fit(records)))
 
 
 def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:
@@ -70,15 +74,6 @@ def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:
     path = f"{directory}/evidence.txt"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
-
-
-def _read(question: Question, answer: str) -> LookAnswer:
-    """What the process printed; that it printed nothing is a thing to say."""
-    try:
-        return wire.from_json(LookAnswer, json.loads(answer))
-    except ValueError:
-        why = "the look at the processes did not come to its end in time"
-        return LookAnswer(_no_records(question, why), f"{why}\n", f"{why}\n")
 
 
 def _no_records(question: Question, why: str) -> PodRecords:

@@ -64,13 +64,13 @@ class RunPart:
     """
 
     _pod: Pod
-    _workload: Workload
+    workload: Workload
     context: RunContext
     _say: Callable[[SaidOfPart], None]
     _ended: Callable[[], None]
 
     def __post_init__(self) -> None:
-        pod, workload, context, say = self._pod, self._workload, self.context, self._say
+        pod, workload, context, say = self._pod, self.workload, self.context, self._say
         self._machine = pod.machine
         self.marks = make_marks(pod, context.run_id)
         self._shares = pod.shares
@@ -102,14 +102,6 @@ class RunPart:
         self._saving = Saving(pod, context, self.marks, workload.led, over, self._ranks_over, stop)
 
     @property
-    def run_id(self) -> str:
-        return self.context.run_id
-
-    @property
-    def exclusive(self) -> bool:
-        return self._workload.exclusive
-
-    @property
     def over(self) -> bool:
         return self._phase is PartPhase.OVER
 
@@ -120,8 +112,8 @@ class RunPart:
         except (AgentError, OSError, ValueError) as error:
             self._fail(error)
             return
-        programs = self._workload.programs(self.context) or (self._launch.argv[:1] if self._launch else ())
-        files = self._workload.files(self.context)
+        programs = self.workload.programs(self.context) or (self._launch.argv[:1] if self._launch else ())
+        files = self.workload.files(self.context)
         if not programs:
             self._looked(None)
             return
@@ -138,7 +130,7 @@ class RunPart:
             self._fail(missing)
             return
         self._phase = PartPhase.READY
-        self._say(Prepared(self.run_id))
+        self._say(Prepared(self.context.run_id))
         self._ready.happen()
 
     def go(self) -> None:
@@ -151,7 +143,7 @@ class RunPart:
         self._phase = PartPhase.BEGUN
         self._memory_kills = self._machine.memory_kills()
         launch = self._launch
-        if self._workload.led:
+        if self.workload.led:
             self.hanging.start(is_lead=launch is not None)
         self._files.begin_series()
         self._health.begin()
@@ -164,7 +156,7 @@ class RunPart:
         self._pod.log.debug(f"starting:\n{launch}")
         try:
             self.process = self._machine.start(
-                launch, self._exited, self.output.take, emitted=self._workload.exclusive, marks=self.marks
+                launch, self._exited, self.output.take, emitted=self.workload.exclusive, marks=self.marks
             )
         except (OSError, ValueError) as error:  # ValueError: a text that no process can be given
             self._fail(error)
@@ -181,7 +173,7 @@ class RunPart:
         pod.make_dir(context.run_dir, 0o700)
         self.output.open()
         self._files.make(self.marks)
-        launch = self._workload.launch(context)
+        launch = self.workload.launch(context)
         port = launch.port if launch is not None else 0
         holder = self._machine.port_holder(pod.known.interface.address, port) if port else ""
         if holder:
@@ -192,11 +184,11 @@ class RunPart:
     def _fail(self, error: AgentError | OSError | ValueError) -> None:
         """End a part that cannot begin. What its preparation has started, if anything, is ended as after a process."""
         if not isinstance(error, AgentError):
-            error = not_started(self._workload.name, error, self.context.spec.cwd, self.context.workload_python)
+            error = not_started(self.workload.name, error, self.context.spec.cwd, self.context.workload_python)
         code, what = int(error.code), str(error)
         self._pod.log.error(what)
         end = PartEnd(None, code, what)
-        if not self._workload.fail_fast:
+        if not self.workload.fail_fast:
             # As a shell would: this pod has failed, the others go on.
             self.output.say(what)
             end = PartEnd(code, code)
@@ -208,7 +200,7 @@ class RunPart:
 
     def _ranks_over(self) -> None:
         """The ranks of an MPI run are over here, or were told to end and had their time: mpirun may go now."""
-        self._say(RanksOver(self.run_id))
+        self._say(RanksOver(self.context.run_id))
 
     def _end_hanging(self, why: str) -> None:
         self.output.say(f"a4-agent: {why}")
@@ -217,7 +209,7 @@ class RunPart:
 
     def stop(self) -> None:
         """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
-        most = self._shares.own_term if self._workload.saves else 0.0
+        most = self._shares.own_term if self.workload.saves else 0.0
         self._stop_process(min(most, self._saving.seconds_left()))
 
     def tell(self) -> None:
@@ -300,7 +292,7 @@ class RunPart:
             status=status,
             code=code,
             record=self._files.record()[:MOST_RECORD] if self._reports else "",
-            output=self.output.text() if self._reports or (code and self._workload.fail_fast) else "",
+            output=self.output.text() if self._reports or (code and self.workload.fail_fast) else "",
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
@@ -311,7 +303,7 @@ class RunPart:
         self._phase = PartPhase.OVER
         if self.context.keep_ranks:
             self._machine.remove_dir(self.context.ranks_output)  # not masked; what counts of it is in evidence.txt
-        self._say(Done(self.run_id, end._replace(reading=self._health.reading)))
+        self._say(Done(self.context.run_id, end._replace(reading=self._health.reading)))
         self._ended()
         self.output.close()
 
@@ -324,6 +316,6 @@ class RunPart:
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
-        doing = self._workload.progress(self._files.record()) if left <= 0 else ""
+        doing = self.workload.progress(self._files.record()) if left <= 0 else ""
         if doing:
-            self.output.say(progress_text(self.run_id, now - self._begun_at, doing))
+            self.output.say(progress_text(self.context.run_id, now - self._begun_at, doing))

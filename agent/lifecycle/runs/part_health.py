@@ -61,21 +61,20 @@ class PartHealth:
         """Read the devices once more, for most of the time in which a pod has to answer."""
         if not self._begun:
             return
+        first, seconds = self._first, 0.7 * self._pod.shares.answer
         if self.hurried:
             self._tell(unseen("the run was told to end", *self._here))
-        elif self._first is None:
+        elif first is None:
             self._tell(unseen("the devices were not read before the run ended", *self._here))
         else:
-            seconds = 0.7 * self._pod.shares.answer
             self.reading = True
-            self._read(seconds, lambda last: self._compare(last, seconds))
+            self._read(seconds, lambda last: self._compare(first, last, seconds))
 
-    def _compare(self, last: dict[str, Any] | None, seconds: float) -> None:
-        assert self._first is not None
+    def _compare(self, first: dict[str, Any], last: dict[str, Any] | None, seconds: float) -> None:
         late = f"the devices were not read within {seconds:.1f} s after the run"
         self.reading = False
         try:
-            found = unseen(late, *self._here) if last is None else compare(self._first, last, *self._here)
+            found = unseen(late, *self._here) if last is None else compare(first, last, *self._here)
         except Exception as error:  # no reading, however strange, may end the run
             found = unseen(f"the readings cannot be compared: {type(error).__name__}: {error}", *self._here)
         self._tell(found)
