@@ -1,4 +1,4 @@
-"""How parts of a pod's life wait: for what happens once, for what ends together, and how long several wait alike.
+"""How parts of a pod's life wait: for what happens once, for a signal that may follow, how long several wait alike.
 
 How long only one of them waits is beside its code.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.machine.api import Machine, Timer
+from agent.machine.api import Machine
 
 REPORT_SECONDS = 30.0
 """Whoever waits for pods says after each of these for whom, in the log or to the command that asks."""
@@ -42,23 +42,6 @@ class Once:
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             action()
-
-
-class Timers:
-    """What one object still wants to do later, until it wants nothing more."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._timers: list[Timer] = []
-
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        self._timers.append(self._machine.later(seconds, action))
-
-    def cancel(self) -> None:
-        """Forget all that has not happened yet. New ones may follow."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
 
 
 class Settling:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from agent.decide.ending import JobEnd
 from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.waits import Timers
 
 HOUR = 3600.0
 
@@ -22,15 +22,18 @@ class Idling:
         self._pod = pod
         self._is_idle = is_idle
         self._release = release
-        self._timers = Timers(pod.machine)
+        self._timers = ExitStack()
+        """Cancels what it still wants to do."""
 
     def start(self) -> None:
         """The cluster is idle from now on."""
         self.stop()
-        self._remind(1)
-        most = self._pod.settings.sleep_max_hours
-        if most:
-            self._timers.later(most * HOUR, self._end)
+        self._later(HOUR, lambda: self._remind(1))
+        if most := self._pod.settings.sleep_max_hours:
+            self._later(most * HOUR, self._end)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timers.callback(self._pod.machine.later(seconds, action).cancel)
 
     def _end(self) -> None:
         if not self._is_idle():
@@ -42,13 +45,9 @@ class Idling:
 
     def stop(self) -> None:
         """It works again, or ends."""
-        self._timers.cancel()
+        self._timers.close()
 
     def _remind(self, hours: int) -> None:
-        def say() -> None:
-            settings = self._pod.settings
-            gpus = settings.nnodes * settings.gpus_per_node
-            self._pod.log.warning(f"{gpus} GPUs have been idle for {hours} h; a4-agent release ends this cluster")
-            self._remind(hours + 1)
-
-        self._timers.later(HOUR, say)
+        gpus = self._pod.settings.nnodes * self._pod.settings.gpus_per_node
+        self._pod.log.warning(f"{gpus} GPUs have been idle for {hours} h; a4-agent release ends this cluster")
+        self._later(HOUR, lambda: self._remind(hours + 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +24,6 @@ from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.looking.question import APART_SECONDS
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.waits import Timers
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext, Workload
 
@@ -58,8 +58,8 @@ class Why:
         self._machine = self._pod.machine
         self._limit = self._pod.settings.why_seconds
         """The silence after which it is looked at by itself; 0: it is not."""
-        self._timers = Timers(self._machine)
-        """Cancelled when the run ends."""
+        self._timers = ExitStack()
+        """Cancels them when the run ends."""
         self._with_dumps: frozenset[int] | None = None
         """Once all parts are over: the pods that are still asked."""
         self._asked: list[Asker] = []
@@ -83,7 +83,7 @@ class Why:
     def stop(self) -> None:
         """The run ends: limits no longer count, and it is looked at no more, but for those who wait for an answer."""
         self._hit = None
-        self._timers.cancel()
+        self._timers.close()
         self._asked = [one for one in self._asked if one.trigger != "silence"]
 
     def is_quiet(self) -> bool:
@@ -91,6 +91,10 @@ class Why:
         if self._began is None or not self._watched:
             return False
         return self._machine.now() - max(self._began, self._printed()) >= 60.0
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do it then if the run still goes on."""
+        self._timers.callback(self._machine.later(seconds, action).cancel)
 
     def _printed(self) -> float:
         return self._roster.printed(self._context.indices)
@@ -201,7 +205,7 @@ class Why:
         self._began = began
         if spec.timeout:
             which = f"the time limit of {spec.timeout:g} s"
-            self._timers.later(spec.timeout, lambda: self._ask_at_limit("timeout", which))
+            self._later(spec.timeout, lambda: self._ask_at_limit("timeout", which))
         if spec.stall:
             # What workers print is known with their next beat.
             late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
@@ -219,7 +223,7 @@ class Why:
         if left < 0.01:  # a rounding error, not a time to wait
             action()
         else:
-            self._timers.later(left, lambda: self._when_silent(limit, began, action))
+            self._later(left, lambda: self._when_silent(limit, began, action))
 
     def _look_again(self, first: Collected) -> None:
         began = self._machine.now()
@@ -227,17 +231,17 @@ class Why:
         def again() -> None:
             self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began))
 
-        self._timers.later(min(30.0, self._limit / 2), again)  # numbers of a healthy run may stand still for a while
+        self._later(min(30.0, self._limit / 2), again)  # numbers of a healthy run may stand still for a while
 
     def _judge_silence(self, first: Collected, second: Collected, began: float) -> None:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
         if moves(both) or (found is not None and found.status == "moves"):
-            self._timers.later(self._limit, lambda: self._look_in_silence(self._machine.now()))
+            self._later(self._limit, lambda: self._look_in_silence(self._machine.now()))
             return
         printed = self._printed()
-        self._timers.later(self._limit, lambda: self._await_words(printed))
+        self._later(self._limit, lambda: self._await_words(printed))
         self.found = found
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or self._limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
@@ -248,7 +252,7 @@ class Why:
         if printed - before > 1.0:  # pods say how long ago they printed, a little sooner or later each time
             self._look_in_silence(printed)
         else:
-            self._timers.later(self._limit, lambda: self._await_words(before))
+            self._later(self._limit, lambda: self._await_words(before))
 
 
 def knows_ranks(workload: Workload) -> bool:
