@@ -127,11 +127,10 @@ class Forming:
     def waiting_for(self) -> dict[int, str]:
         """Pods without which the cluster is not formed, and why they are missing."""
         absent = self._roster.absent()
-        for index in self._roster.peers:
-            if index not in absent and index not in self._pod.heard:
-                absent[index] = "connected, still finding its place"
-            elif index not in absent and index in self._unconfirmed:
-                absent[index] = "connected, has not confirmed the plan"
+        for index in self._roster.peers.keys() - self._pod.heard.keys():
+            absent.setdefault(index, "connected, still finding its place")
+        for index in self._unconfirmed:
+            absent.setdefault(index, "connected, has not confirmed the plan")
         if 0 not in self._pod.heard:
             absent[0] = "this pod itself is still finding its place"
         return dict(sorted(absent.items()))

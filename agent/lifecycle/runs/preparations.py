@@ -35,9 +35,8 @@ class Preparations:
         """When each worker reached the phases of its start-up, by its own clock."""
         self.results_check = ResultsCheck(pod, fail)
         """No run begins before this is over."""
-        self._baselines = Once()
-        """They are read for the newest run that needs them."""
-        self._baselines.happen()
+        self._reading: object = None
+        """Baselines are being read, for the newest run that needs them; None: they are not."""
         self._waits: list[tuple[Sequence[int], Once]] = []
         """Runs that wait for the inventories of these pods."""
 
@@ -79,12 +78,12 @@ class Preparations:
         if not own:
             self.pod.learn(baselines=known)
             return
-        reading = self._baselines = Once()
+        reading = self._reading = object()
 
         def have(text: str) -> None:
-            if self._baselines is reading and not reading.happened:
+            if self._reading is reading:
+                self._reading = None
                 self.pod.learn(baselines={**known, own: text})
-                reading.happen()
                 self._go_on()
 
         def read() -> str:
@@ -98,7 +97,7 @@ class Preparations:
         machine.later(5.0, lambda: have(""))
 
     def _go_on(self) -> None:
-        if not (self.results_check.over.happened and self._baselines.happened):
+        if not self.results_check.over.happened or self._reading is not None:
             return
         self._waits = [(indices, known) for indices, known in self._waits if not known.happened]
         for indices, known in self._waits:
