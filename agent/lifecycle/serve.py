@@ -45,10 +45,9 @@ def serve(job: Job, log: Log) -> int:
         ended.append(code)
         loop.stop()
 
-    pod = Pod(host, log, job, finished)
     for warning in job.warnings:
         log.warning(warning)
-    role = make_role(pod)
+    role = make_role(Pod(host, log, job, finished))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, role.signalled)
     loop.on_signal(signal.SIGQUIT, lambda number: role.signalled(signal.SIGINT))

@@ -100,9 +100,9 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
 def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, measurements: Measurements) -> result.Pod:
     end = run.ends.get(peer.index, PartEnd(None))
     known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
-    collective = end.collective
-    if collective is None and run.workload.shows_collective:  # then only the lead prints
-        collective = run.ends.get(run.context.lead, end).collective
+    # Where the output shows it, only the lead prints.
+    printing = run.ends.get(run.context.lead, end) if run.workload.shows_collective else end
+    collective = end.collective or printing.collective
     own = {"process-started": end.began, "first-collective": collective, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
     return result.Pod(
