@@ -34,8 +34,7 @@ def serve(job: Job, log: Log) -> int:
     host = Host(loop)
     directory = RunDir(job.settings.run_dir)
     host.make_private_dir(directory.path)
-    holder = take_lock(directory.lock)
-    if holder:
+    if holder := take_lock(directory.lock):
         raise ClusterBusy(f"an a4-agent has just started in this pod ({holder})", "a4-agent status shows what it does")
     # From here on nothing waits for who reads our output.
     log.write = lambda line: host.emit(2, line)

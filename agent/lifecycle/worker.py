@@ -56,17 +56,15 @@ class Worker:
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
         self._results_check = ResultsCheck(pod, self.fail)
-        self.coordinator = ToCoordinator(
-            pod,
-            CoordinatorEvents(
-                said=self._message,
-                met=self._introduce,
-                greeted=self._greeted,
-                closed=self._closed,
-                failed=self.fail,
-                bound=lambda: self._begun or self._end is not None,
-            ),
+        events = CoordinatorEvents(
+            said=self._message,
+            met=self._introduce,
+            greeted=self._greeted,
+            closed=self._closed,
+            failed=self.fail,
+            bound=lambda: self._begun or self._end is not None,
         )
+        self.coordinator = ToCoordinator(pod, events)
         self._say = self.coordinator.say
         self._questions = Questions(self._say)
         self._commands = CommandSocket(pod, self._asked)

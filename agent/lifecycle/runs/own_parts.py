@@ -75,8 +75,7 @@ class Parts:
         part.prepare()
 
     def stop(self, run_id: str, *, hurry: bool = False, told: bool = False) -> None:
-        part = self._parts.get(run_id)
-        if part is not None:
+        if part := self._parts.get(run_id):
             part.kill() if hurry else part.tell() if told else part.stop()
 
     def stop_all(self, done: Callable[[], None], *, told: bool = False) -> None:
@@ -113,9 +112,7 @@ class Parts:
 
     def _prune(self) -> None:
         """Room for one more run: the oldest go, but never one that goes on."""
-        for run_id, part in list(self._parts.items()):
-            if part.over:
-                del self._parts[run_id]
+        self._parts = {run_id: part for run_id, part in self._parts.items() if not part.over}
         needed = self._parts.keys() | self._pod.run_logs.unstored()
         old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in needed]
         beside = [name for name in old if name.startswith("exec-")]

@@ -316,6 +316,5 @@ class RunPart:
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
-        doing = self.workload.progress(self._files.record()) if left <= 0 else ""
-        if doing:
+        if left <= 0 and (doing := self.workload.progress(self._files.record())):
             self.output.say(progress_text(self.context.run_id, now - self._begun_at, doing))

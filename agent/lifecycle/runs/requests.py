@@ -83,9 +83,9 @@ class CoordinatorRequests:
         if run is None:
             read("read", fields, answer)
         else:
+            asked = {**fields, "run": run.run_id}
             # Later: what this pod tells itself to begin comes first.
-            asked, later = {**fields, "run": run.run_id}, self._pod.machine.later
-            run.told_to_begin.when(lambda: later(0, lambda: handled(read, "read", asked, answer)))
+            run.told_to_begin.when(lambda: self._pod.machine.later(0, lambda: handled(read, "read", asked, answer)))
 
     def _why(self, run: Run, answer: Answer) -> None:
         """What its processes do; of one that is over, what was said of it then."""

@@ -50,8 +50,7 @@ class RollCall:
             self._lost(index, "it has not answered since a process of the run failed")
 
     def _report(self, failed: int) -> None:
-        silent = self._silent()
-        if silent:
+        if silent := self._silent():
             failure = f"{self._context.run_id} failed on {self._pod.where(failed)}"
             until = f"no answer since from {pods_text(silent)}, for which the verdict waits, at most for a lease"
             self._pod.log.warning(f"{failure}; {until}")

@@ -110,8 +110,7 @@ class Run:
         if self.gated is None:
             self.gate.begin()
             return
-        refused = self.preparations.refusal(self.context, self.workload)
-        if refused is not None:
+        if refused := self.preparations.refusal(self.context, self.workload):
             self.cancel(refused)
             return
         mpi = mpi_of(self.preparations.inventories.get(self.context.lead))
@@ -140,8 +139,7 @@ class Run:
         """Start every part once no pod has to be waited for."""
         if not self.course.may_go:
             return
-        refused = refusal(self.ends, self._pod.where)
-        if refused is not None:
+        if refused := refusal(self.ends, self._pod.where):
             self.cancel(refused)
             return
         self._follow(self.course.to(Phase.RUNNING))

@@ -48,8 +48,7 @@ class Saving:
         if self._led:
             told = self._context.told_file
             self._pod.state.attempt(told, lambda: self._machine.write(told, "", 0o600))
-        warning = self._pod.settings.warn_signal
-        if warning:
+        if warning := self._pod.settings.warn_signal:
             variable = MPI_RANK if self._led else ""  # mpirun handles signals: it would pass them on
             self._tell(signal.Signals[f"SIG{warning}"], variable, self._shares.warn, self._tell_ranks)
         else:

@@ -189,8 +189,7 @@ class Why:
         found = self._summaries
         said = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
         said.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
-        silent = sorted(self._awaited() - set(found))
-        if silent:
+        if silent := sorted(self._awaited() - set(found)):
             said.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
         text = "\n".join(said)
         directory = f"{self._pod.dir.run(self._context.run_id)}/evidence.txt"

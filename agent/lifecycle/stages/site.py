@@ -108,8 +108,7 @@ class PodSite:
 
     def check_room(self, stages: Sequence[Stage]) -> None:
         """Raises DirectoryUnusable where not all that these stages make has room: before the first one is begun."""
-        asked = [stage for stage in stages if stage.space]
-        if asked:
+        if asked := [stage for stage in stages if stage.space]:
             place = self.settings.shared_dir
             taken_up = [stage.staging for stage in asked if isinstance(stage.work, (Files, Model))]
             with self.background.looking_at(place):

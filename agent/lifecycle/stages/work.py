@@ -97,8 +97,7 @@ class Work:
             if work.fails_on and re.search(work.fails_on, line):
                 found.append(line)
 
-        status = self._programs.run(stage, words, work.env, work.cwd, look)
-        if status:
+        if status := self._programs.run(stage, words, work.env, work.cwd, look):
             how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
             raise Failed(exit_code(status), f"{stage.name}: {' '.join(work.argv)} {how}")
         return f"{stage.name} ended with 0, but says: {found[-1].strip()[:MOST_QUOTED]}" if found else ""
@@ -128,7 +127,8 @@ class Work:
         """Raises MissingProgram for what is not there, DirectoryUnusable, PeerLost when the network does not do it."""
 
         def once() -> None:
-            place, said = stage.staging, list[str]()
+            said: list[str] = []
+            place = stage.staging
             if status := self._programs.run(stage, ["git", *words], env, place, said.append, grows=place):
                 raise git_error(words, status, said)
 
