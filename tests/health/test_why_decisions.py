@@ -113,6 +113,18 @@ def test_a_process_that_its_launcher_does_not_miss() -> None:
     assert "has ended: 3 ranks wait for it in all_reduce #5" in found.sentence
 
 
+def test_a_process_whose_threads_could_not_be_read_in_time() -> None:
+    """Recorded of a rank that sleeps: of one that the kernel holds, /proc may tell its state and then hang."""
+
+    def hold(process: Process) -> Process:
+        held = process._replace(state="D", groups=(), threads=(), waiting=())
+        return held if process.rank == 2 else process
+
+    found = diagnose(collected("sleep", hold))
+    assert blamed(found) == {2: "behind"}
+    assert found.sentence.endswith("it is in the kernel, where no signal reaches it")
+
+
 def test_an_operation_of_another_size() -> None:
     """Recorded of another operation: gloo ends at once where sizes differ, NCCL waits."""
 
@@ -162,6 +174,24 @@ def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
     assert (found.status, found.culprits) == ("unclear", ())
     assert "no source says who waits for whom; rank 2 (pod 1, node gke-1, pid 19811) is elsewhere" in found.sentence
     assert found.sentence.endswith("it is in the system call clock_nanosleep")
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        (True, "has not entered a collective operation, which 3 ranks wait in"),
+        (False, "cannot tell who holds the others up: ranks 0-1,3 (pods 0-1) wait in a collective operation"),
+    ],
+)
+def test_an_operation_that_only_a_native_stack_shows_has_no_name(late: bool, words: str) -> None:
+    """Recorded of mpi4py, with the stacks of a program in C++."""
+    waits = Thread("main", (Frame("c10d::ProcessGroupNCCL::WorkNCCL::wait", "libtorch_cuda.so"),))
+
+    def change(process: Process) -> Process:
+        threads = (waits,) if process.rank != 2 else process.threads if late else ()
+        return process._replace(threads=threads, waiting=process.waiting if late else ())
+
+    assert words in diagnose(collected("mpi4py", change)).sentence
 
 
 @pytest.mark.parametrize("fault", ["stopped", "dead"])

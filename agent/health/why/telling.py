@@ -109,8 +109,7 @@ def _has_entered(blame: Blame, wait: Wait) -> str:
                 f"entered {_operation(wait)}, and its GPU has not begun it, as {count_text(blame.waiting, 'other')} "
                 f"{'has' if blame.waiting == 1 else 'have'}: what was started on that GPU before does not end"
             )
-    operation = wait.operation if wait.kind == "stack" else _operation(wait)
-    return f"has not entered {operation}, which {count_text(blame.waiting, 'rank')} {_waits(blame.waiting)} in"
+    return f"has not entered {_operation(wait)}, which {count_text(blame.waiting, 'rank')} {_waits(blame.waiting)} in"
 
 
 def _silent(blame: Blame, wait: Wait, members: Sequence[GroupMember]) -> str:
@@ -182,6 +181,8 @@ def _in_operations(waits: Sequence[Wait], members: Sequence[GroupMember]) -> lis
 
 
 def _operation(wait: Wait) -> str:
+    if wait.kind == "stack":
+        return wait.operation
     number = f" #{wait.number}" if wait.number is not None else ""
     return f"{wait.operation.partition(' ')[0]}{number}{_of(wait)}"
 
