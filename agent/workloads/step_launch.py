@@ -32,8 +32,7 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
     for step in steps:
         named = step._asdict()
         launch = named.pop("launch")
-        # What differs, and what A4_RECORD of all would hide.
-        env = {n: v for n, v in launch.env.items() if base.get(n) != v or n == "A4_RECORD"}
+        env = {n: v for n, v in launch.env.items() if base.get(n) != v}
         told.append({**named, "argv": launch.argv, "env": env})
     return Launch(
         [context.python, "-ES", shipped("entrypoints", "steps.py"), packed(told)],
