@@ -28,8 +28,7 @@ class Questions:
     def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         """Ask the peer; `answer` is called once. There is no time limit: the client that asked us has one."""
         self._last += 1
-        asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
-        self._say(messages.Ask(self._last, op, asked))
+        self._say(messages.Ask(self._last, op, fields))
         self._open[self._last] = answer
 
     def heard(self, said: messages.Ask | messages.Answer, handle: Handle) -> None:
