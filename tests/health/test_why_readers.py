@@ -9,6 +9,7 @@ import pickle
 import pytest
 
 from agent import wire
+from agent.health.why.deciding import diagnose
 from agent.health.why.dump import read_dump
 from agent.health.why.fitting import compact, fit, size_of
 from agent.health.why.ras import least, read_ras, since
@@ -51,9 +52,11 @@ def test_an_nccl_recorder_with_timing_and_an_open_receive() -> None:
         "state": "started",
     }
     receive = {**entry, "is_p2p": True, "p2p_seq_id": 3, "profiling_name": "nccl:recv 0<-1", "state": "scheduled"}
+    over = {**receive, "p2p_seq_id": 2, "retired": True}
     status = {"last_enqueued_collective": "56", "last_started_collective": "56", "last_completed_collective": "55"}
     config = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
-    data = {"version": "2.10", "entries": [entry, receive], "pg_config": {"0": config}, "pg_status": {"0": status}}
+    entries = [entry, over, receive]
+    data = {"version": "2.10", "entries": entries, "pg_config": {"0": config}, "pg_status": {"0": status}}
     (group,) = read_recorder(json.dumps(data)).groups
     assert (group.entered, group.completed, group.started, group.ranks) == (56, 55, 56, (0, 1))
     assert [(one.number, one.name) for one in group.sends] == [(3, "recv 0<-1")]
@@ -215,3 +218,13 @@ def test_a_pod_of_eight_ranks_in_many_groups_fits() -> None:
     assert cut.left_out
     assert len(cut.processes) == 8 and all(len(one.groups) == 20 for one in cut.processes)
     assert wire.from_json(PodRecords, compact(cut)) == cut
+
+
+def test_what_is_cut_keeps_whom_an_open_receive_waits_for() -> None:
+    """By its collective operations the group is idle. Nothing else tells of a rank that has gone."""
+    operations = tuple(Operation(number, "all_reduce", "[1024] float") for number in range(4, 10))
+    group = GroupProgress("0", "nccl", 9, 9, recent=operations, sends=(Operation(1, "recv 0<-1"),), ranks=(0, 1))
+    pod = PodRecords(0, "p", "n", processes=(Process(1, 0, "S", "rank", 0, groups=(group,)),))
+    cut = fit(pod, size_of(pod) - 1)
+    assert cut.left_out
+    assert [(one.rank, one.fault) for one in diagnose(Collected("r", pods=(cut,))).culprits] == [(1, "dead")]
