@@ -192,6 +192,16 @@ def test_a_pod_that_was_told_to_end_after_ranks_of_others_have_missed_its() -> N
     assert "rank 0 failed" in end["why"]
 
 
+def test_a_limit_that_is_still_looked_into_does_not_explain_a_failure() -> None:
+    world, run_id = running("torchrun", env={"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
+    for pod in world.pods:
+        pod.evidence_seconds = 8.0
+    fail(world, 0, said=MISSED, seconds=60)
+    end = ends(world, 1, run_id)["end"]
+    assert "hit the time limit" in world.pod(0).log.getvalue()
+    assert end["code"] == 1 and "limit" not in end["what"], world.dump()
+
+
 def test_ranks_that_only_missed_another_are_not_waited_for_longer_than_that() -> None:
     world, run_id = running("torchrun")
     fail(world, 3, said=MISSED, seconds=0)

@@ -83,6 +83,16 @@ def test_a_run_that_is_told_to_end_is_not_looked_at_again() -> None:
     assert health(result(world))[1] == [("unknown", "the run was told to end")]
 
 
+def test_a_run_that_hit_its_limit_is_looked_at_again() -> None:
+    world = FakeWorld(3, "script", {**REPORT, "A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.pod(2).readings = [COUNTED, DOWN]
+    world.at(30, lambda: setattr(world.pod(2), "reading_seconds", 3.0))
+    assert set(world.run().values()) == {124}, world.dump()
+    assert health(result(world))[2] == [("bad", "1 in 60 s")]
+
+
 def test_who_failed_first_does_not_depend_on_readings() -> None:
     world = FakeWorld(3, "script", REPORT)
     for pod in world.pods:

@@ -61,6 +61,21 @@ def test_what_all_pods_wrote_until_the_end() -> None:
     ]
 
 
+def test_an_empty_file_is_said() -> None:
+    world = running(2)
+    write(world, 1, "")
+    assert finish(world)["warnings"] == ["A4_SERIES_FILE on pod 1 is empty, or no regular file"]
+
+
+def test_a_pod_that_writes_nothing_more_says_nothing_more() -> None:
+    world = running(2)
+    write(world, 1, "".join(record(step, step) for step in range(1000)))
+    world.wait(2 * SERIES_SECONDS)
+    told = world.net.carried
+    world.wait(2 * SERIES_SECONDS)
+    assert world.net.carried < 1.5 * told, "but that the pod lives"
+
+
 def test_a_lost_pod_has_told_what_it_wrote_before() -> None:
     world = running()
     write(world, 1, record(1, 1.5) + record(2, 1.25) + "\n" * PIECE)

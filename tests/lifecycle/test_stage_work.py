@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from agent.decide.pipeline import Model, Packages, Stage
 from agent.errors import AgentError, SettingsError, SystemFault
+from agent.lifecycle.stages import programs
+from agent.lifecycle.stages.programs import Programs
 from agent.lifecycle.stages.work import NETWORK_TRIES, Begin, Work
 from agent.machine.stored import tree_bytes
 
@@ -94,3 +97,17 @@ def test_what_is_missing_is_installed_once() -> None:
     programs: Any = Answering(LACKS, '{"install": [{"metadata": {"name": "numpy"}}]}', "", "{}")
     Work(programs, "/nowhere", print).do(STAGE, Begin(True))
     assert [argv[-1] for argv in programs.ran[1:3]] == ["numpy<2"] * 2 and "--dry-run" not in programs.ran[2]
+
+
+def test_a_program_that_prints_nothing_is_said_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said, nothing = 0.0, list[str](), cast(Any, None)
+    monkeypatch.setattr(programs, "time", SimpleNamespace(monotonic=lambda: now))
+    watch = programs._Watch("train", "", lambda: 0, Programs({}, "", nothing, said.append, nothing))
+    assert watch.tick() == 60.0 and said == []
+    now = 60.0
+    watch.tick()
+    assert said == ["train: still at it after 1 min 0 s"]
+    watch.heard()
+    now = 119.0
+    watch.tick()
+    assert len(said) == 1

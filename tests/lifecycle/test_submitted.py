@@ -268,6 +268,18 @@ def test_a_worker_that_is_told_to_end_ends_the_run() -> None:
     assert world.pod(3).code == 143
 
 
+def test_a_pod_that_is_told_to_end_takes_no_run_any_more() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(seconds=None, term_seconds=5)
+    world.submit(1, "script")
+    world.wait(5)
+    world.pod(2).signal()
+    world.wait(1)
+    error = world.ask(2, "submit", spec={"workload": "script"})["error"]
+    assert (error["code"], error["what"]) == (75, "this pod is ending")
+
+
 def test_a_lost_coordinator_ends_the_parts_and_the_pods() -> None:
     world = sleeping()
     for pod in world.pods:
@@ -494,8 +506,13 @@ def test_the_time_limit_ends_a_run_and_keeps_evidence() -> None:
     world = FakeWorld(3, "script", {"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
     for pod in world.pods:
         pod.life = FOREVER
+    world.until_event("run-started")
+    for pod in world.pods:
+        run = pod.state()["run"]["id"]
+        pod.agent.files[f"/run/a4-agent/runs/{run}/ranks-output/0"] = "last words, not masked"
     assert set(world.run().values()) == {124}, world.dump()
     assert world.last() < 60 + 20
+    assert not any("/ranks-output/" in name for pod in world.pods for name in pod.files_now)
     for pod in world.pods:
         assert "time limit of 60 s" in pod.said()["what"] and f"rank {pod.index} hangs" in pod.said()["why"]
         run = pod.state()["runs"][-1]["id"]
@@ -518,6 +535,27 @@ def test_a_pod_that_cannot_say_what_hangs_does_not_hold_up_the_end() -> None:
         "pod 0: rank 0 hangs",
     ]
     assert "pod 1: the look at the processes did not come to its end in time" in said
+
+
+def test_a_pod_that_says_nothing_at_the_limit_is_named() -> None:
+    world = FakeWorld(3, "script", {"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.at(60, lambda: world.pod(1).pause(25))
+    assert set(world.run().values()) == {124}, world.dump()
+    said = world.pod(2).said()["why"].splitlines()
+    assert {"pod 0: rank 0 hangs", "pod 2: rank 2 hangs", "pods 1 did not say in time what they do"} <= set(said)
+
+
+def test_words_of_a_worker_that_are_known_with_its_next_beat_count() -> None:
+    world = FakeWorld(2, "script", {"A4_STALL_TIMEOUT_SECONDS": "20"})
+    world.pod(0).life = world.pod(1).life = Life(0, 400)
+    world.until_event("run-started")
+    world.wait(2)
+    child = world.pod(1).agent.children[-1]
+    for number in range(1, 20):
+        world.at(world.seconds + 19.9 * number, lambda: child.output(1, b"step\n"))
+    assert set(world.run().values()) == {0}, world.dump()
 
 
 @pytest.mark.parametrize("exclude", [(), ("0",)])
@@ -748,6 +786,15 @@ def test_an_unusable_results_directory_is_found_before_the_run(storage: str, pod
     assert not any(pod.workloads() or "run" in pod.state() for pod in world.pods)
 
 
+def test_commands_beside_wait_for_the_results_directory_too() -> None:
+    world = FakeWorld(1, "script", {"A4_RESULTS_DIR": "/gcs/results"})
+    world.pod(0).storage = "stuck"
+    world.until_event("plan-ready", 0)
+    world.submit(0, "exec", args=["hostname"])
+    assert set(world.run().values()) == {73}, world.dump()
+    assert not world.pod(0).workloads()
+
+
 def test_a_master_port_that_is_taken_is_found_before_the_start() -> None:
     world = sleeping()
     about = world.ask(2, "submit", spec={"workload": "torchrun", "args": ["train.py"], "exclude": ["1"]})["ok"]
@@ -896,6 +943,17 @@ def test_the_words_of_mpirun_end_it_only_when_no_rank_runs_any_more(rank: str, c
     assert told["end"]["code"] == code, told
 
 
+def test_an_mpirun_that_ends_soon_after_its_last_words_was_not_ended() -> None:
+    world = sleeping(2)
+    world.pod(0).life = Life(0, 12, output=SAID)
+    about = world.ask(0, "submit", spec={"workload": "mpirun", "args": ["./bin"], "ranks": 1, "nodes": 1})["ok"]
+    world.wait(1)
+    world.pod(0).agent.files[f"/run/a4-agent/runs/{about['run']}/ranks/0"] = "started\nended 0\n"
+    ends(world, 0, about["run"])
+    world.wait(30)
+    assert b"hangs" not in b"".join(world.pod(0).agent.emitted.values()), world.dump()
+
+
 def test_a_rank_of_another_pod_that_prints_keeps_a_run_from_being_ended() -> None:
     """That pod's records are not known here, and what mpirun seems to say of its rank may be a rank's own words."""
     world = sleeping(2)
@@ -923,12 +981,13 @@ def test_a_pod_without_more_threads_fails_its_part_alone(index: int) -> None:
     assert ends(world, 2, world.submit(2, "script"))["end"]["code"] == 0, world.dump()
 
 
-@pytest.mark.parametrize("codes", [(0, 0), (0, 7)])
+@pytest.mark.parametrize(("codes", "talks"), [((0, 0), 20), ((0, 7), 20), ((0, 0), 1000)])
 @pytest.mark.parametrize("hosts", [("0", "2"), ("1", "3")], ids=["coordinator-leads", "worker-leads"])
 def test_an_mpirun_that_stays_when_every_rank_has_ended_is_ended(
-    hosts: tuple[str, ...], codes: tuple[int, ...]
+    hosts: tuple[str, ...], codes: tuple[int, ...], talks: int
 ) -> None:
-    """What a rank left behind holds its stdout, and mpirun waits for that. All that was printed is kept."""
+    """What a rank left behind holds its stdout, and mpirun waits for that. All that was printed is kept. One that
+    prints on has a minute."""
     world = sleeping()
     lead = world.pod(int(hosts[0]))
     lead.life = FOREVER
@@ -944,9 +1003,16 @@ def test_an_mpirun_that_stays_when_every_rank_has_ended_is_ended(
     world.wait(60)
     assert mpirun.signals == [], "a rank still runs"
     ended(1)
-    for seconds in range(3, 20, 3):
-        world.at(world.seconds + seconds, lambda: mpirun.output(1, b"late\n"))
+
+    def talk() -> None:
+        if not mpirun.over:
+            mpirun.output(1, b"late\n")
+
+    for seconds in range(3, talks, 3):
+        world.at(world.seconds + seconds, talk)
+    before = world.seconds
     told = ends(world, 0, about["run"])
+    assert world.seconds - before < 80
     assert told["end"]["code"] == codes[1] and mpirun.signals == [TERM], world.dump()
     assert printed(world, 0, about["run"], lead.index).startswith(6 * b"late\n")
 
@@ -961,6 +1027,14 @@ def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: di
     world.run()
     assert world.codes() == {0: 75, 1: 75}, world.dump()
     assert "does not understand" in world.pod(1).state()["end"]["what"]
+
+
+def test_a_worker_is_asked_for_nothing_but_what_it_printed() -> None:
+    world = sleeping(2)
+    roster, answers = world.pod(0).agent.role.roster, list[dict[str, Any]]()  # type: ignore[union-attr]
+    world.pod(0).agent.post(0, lambda: roster.peers[1].questions.ask("cancel", {"run": "none-1"}, answers.append))
+    world.until(lambda: bool(answers))
+    assert answers[0]["error"]["what"].startswith("the agent does not understand this 'cancel'"), answers
 
 
 def test_runs_have_names() -> None:

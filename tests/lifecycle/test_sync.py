@@ -152,6 +152,7 @@ def test_a_full_set_of_old_facts_is_no_pass() -> None:
     world.run()
     assert alone.outcome is not None and alone.outcome.code == 69
     assert "pod 0 has not come" in alone.outcome.what
+    assert alone.at - 1000.0 < (HEARD_SECONDS + WAIT_SECONDS) / 2
     new = world.nonce()
     world.beats(0, new)
     world.server[f"{JOB}/{new}"] = dict(world.server[f"{JOB}/{old}"])  # copied, too

@@ -119,9 +119,12 @@ def test_silence_is_left_alone_where_that_is_wished(env: dict[str, str]) -> None
     assert not looked(world, run)
 
 
-def test_a_look_that_comes_after_the_end_changes_nothing() -> None:
-    world = sleeping()
+@pytest.mark.parametrize("health", ["true", "false"])
+def test_a_look_that_comes_after_the_end_changes_nothing(health: str) -> None:
+    """The pod that looks is the last that the run waits for, but for the devices."""
+    world = sleeping(env={"A4_RUN_HEALTH": health})
     run = standing_still(world)
+    world.pod(3).life = Life(seconds=None, term_seconds=3.0)
     world.pod(3).evidence_seconds = 8.0
     world.until(lambda: looked(world, run))
     world.pod(1).agent.children[-1].die(1)
@@ -210,6 +213,26 @@ def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
     assert "cannot be read (name is missing)" in found["silent"]["3"] and "2" in found["silent"], found
 
 
+def test_what_a_pod_said_before_its_part_was_over_counts() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run = world.submit(1, "exec", args=["x"])
+    world.wait(1)
+    world.pod(2).evidence_seconds = 4.0
+    world.at(world.seconds + 2, lambda: world.pod(3).agent.children[-1].die(0))
+    assert {pod["pod"] for pod in world.ask(1, "why", run=run)["ok"]["pods"]} == {0, 1, 2, 3}
+
+
+def test_a_pod_that_does_not_answer_is_named_in_time() -> None:
+    world = sleeping()
+    run = standing_still(world)
+    world.wait(1)
+    world.pod(2).pause(25)
+    found = world.ask(1, "why", run=run)["ok"]
+    assert found["silent"] == {"2": "it did not answer in time"}, world.dump()
+
+
 # What torch's watchdog left
 
 
@@ -255,4 +278,23 @@ def test_dumps_are_not_waited_for_when_somebody_ends_the_run() -> None:
     before = world.seconds
     world.ask(1, "cancel", run=run)
     ends(world, 1, run)
+    assert world.seconds - before < MOST_SECONDS
+
+
+def test_dumps_of_a_pod_that_is_lost_are_not_waited_for() -> None:
+    """Where pods do not need each other the run has gone on without it."""
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run = world.submit(1, "exec", args=["x"])
+    world.wait(1)
+    world.pod(2).agent.files[f"/run/a4-agent/runs/{run}/why/dump-2"] = ""
+    world.pod(2).agent.children[-1].die(-6)
+    world.wait(1)
+    world.pod(2).kill()
+    world.wait(60)
+    before = world.seconds
+    for pod in world.others(2):
+        pod.agent.children[-1].die(0)
+    assert ends(world, 1, run)["end"]["code"] == 75, world.dump()
     assert world.seconds - before < MOST_SECONDS
