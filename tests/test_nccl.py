@@ -368,7 +368,14 @@ def test_without_connectivity_nothing_else_counts() -> None:
     assert found.end.code == 75 and "node node-0: not heard for 30 s" in found.end.why
 
 
+def test_of_a_pod_that_is_lost_before_any_rank_is_started_nothing_else_is_said() -> None:
+    end = judged(Outcome(143, *steps("programs", -15, ""), tokens=TOKENS, lost={0: "not heard for 30 s"})).end
+    assert (end.code, end.what) == (75, "pods were lost during the run")
+    assert end.why == "pod 0, job-workload-0-0-x7k2p, node node-0: not heard for 30 s"
+
+
 STATUS = {"all_gather": 1}
+FAILED = {**WELL, 3: RankEnd(3, 1.0)}
 SIGNALLED = "mpirun noticed that process rank 3 with PID 9 on node h exited on signal {} (x).\n"
 TOLD = {"all_reduce": table("all_reduce") + SIGNALLED.format(11), "all_gather": table("all_gather")}
 TOLD_LAST = {**TOLD, "all_gather": TOLD["all_reduce"]}
@@ -379,9 +386,9 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
 @pytest.mark.parametrize(
     ("found", "code", "origin", "text"),
     [
-        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "rank 3 failed (pod 0, "),
-        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "Test NCCL failure"),
-        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "pod 0: said on gIB"),
+        (outcome(HALF, statuses=STATUS, ranks=FAILED), 3, "workload", "rank 3 failed (pod 0, "),
+        (outcome(HALF, statuses=STATUS, ranks=FAILED), 3, "workload", "Test NCCL failure"),
+        (outcome(HALF, statuses=STATUS, ranks=FAILED), 3, "workload", "pod 0: said on gIB"),
         (outcome(HALF, statuses={"all_gather": -9}, ranks={**WELL, 3: RankEnd(None)}), 137, "agent", "SIGKILL"),
         (outcome(HALF, statuses={"all_gather": None}, cause=TIMED_OUT), 124, "agent", "hit the time limit"),
         (outcome(HALF, statuses=STATUS, lost={1: "gone"}), 75, "agent", "node node-1: gone"),
@@ -400,6 +407,7 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(stuck=("all_gather",), ranks={**WELL, 5: RankEnd(137, 1.0)}), 137, "workload", "rank 5"),
         (outcome(TOLD, stuck=("all_gather", "all_reduce")), 139, "workload", "all_reduce: rank 3 on h"),
         (outcome(TOLD, stuck=("all_reduce",)), 139, "workload", "all_reduce: rank 3 on h"),
+        (outcome(TOLD, stuck=("all_reduce",), statuses=STATUS, ranks=FAILED), 139, "workload", "all_reduce: rank 3"),
         (outcome(TOLD_LAST, stuck=("all_gather",)), 0, "workload", "nccl is good"),  # rank 3 has recorded another end
         (outcome(TOLD_LAST, stuck=("all_gather",), ranks={**WELL, 3: RankEnd(None)}), 139, "workload", "rank 3 on h"),
         (outcome(ENDED, stuck=("all_reduce",)), 0, "workload", "nccl is good"),

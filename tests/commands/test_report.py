@@ -63,6 +63,16 @@ def test_from_stdin(here: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) 
     assert os.listdir(here) == ["report.html"]
 
 
+def test_from_a_pipe(here: Path, capsys: Shown) -> None:
+    """As of a shell's <(…)."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w") as file:
+        file.write(json.dumps(ddp()))
+        file.close()
+        assert verb("report", f"/dev/fd/{reader}", "-o", "page.html") == 0
+    assert "passed" in (here / "page.html").read_text()
+
+
 def test_of_a_run_of_this_pod(here: Path, capsys: Shown) -> None:
     old = write(runs(here) / "ddp-1" / "result.json", ddp())
     assert verb("report", "ddp-1") == 0

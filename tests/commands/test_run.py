@@ -87,6 +87,20 @@ def test_what_only_a_client_can(option: str, tmp_path: Path, type_command: Type)
 
 
 @pytest.mark.parametrize(
+    ("typed", "what"),
+    [
+        ("run --strict none", "--strict needs --gate"),
+        ("torchrun --without 1 --without 3 -- train.py", "--without names one rank, not 1 and 3"),
+    ],
+)
+def test_options_that_make_no_sense_together(typed: str, what: str, agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = lambda run: run.end()
+    code, out, err = type_command(*typed.split()).end()
+    assert (code, out) == (2, "") and what in err
+    assert not agent.asked("submit")
+
+
+@pytest.mark.parametrize(
     "words", [("run", "nccl", "--help"), ("help", "run", "nccl"), ("run", "--dry-run", "nccl", "-h")]
 )
 def test_help_of_a_workload(words: tuple[str, ...], type_command: Type) -> None:

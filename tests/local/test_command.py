@@ -328,6 +328,15 @@ def test_which_cluster_is_meant(running: list[str], found: str) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("right", ["sys_admin", "net_admin"])
+def test_root_without_its_rights_hears_how_a_container_has_them(right: str) -> None:
+    argv = ["setpriv", "--bounding-set", f"-{right}", *AGENT, "up", "--name", fresh_name("without")]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=CHECKOUT, timeout=DEADLINE)
+    assert (done.returncode, done.stdout) == (71, "")
+    assert "cannot be built: [Errno 1]" in done.stderr and "container, start that with --privileged" in done.stderr
+
+
+@needs_root
 def test_run_shows_what_happened() -> None:
     words = ["run", "--gpus-per-pod", "1", "--name", fresh_name("run")]
     short = local(*words, "none")

@@ -77,7 +77,10 @@ def test_overview() -> None:
     assert line[4] == "4 GiB out-of-place"
     assert line[-1] == "✗ 1048593"
     assert found.sweeps[0].pictures[0].lines[0].wrong == {2**24}
-    assert [line.label for line in found.sweeps[0].pictures[0].lines] == ["out-of-place", "in-place"]
+    labels = ["out-of-place", "in-place"]
+    assert [line.label for line in found.sweeps[0].pictures[0].lines] == labels
+    one_way = page(result("nccl", [pod(0)], sweeps=[sweep("alltoall")])).sweeps[0].pictures
+    assert [[line.label for line in picture.lines] for picture in one_way] == [labels[:1]] * 2
     assert page(ddp()).overview is None
 
 
