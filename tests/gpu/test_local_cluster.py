@@ -33,7 +33,8 @@ def test_multicast_stays_off_in_pods(cluster: Cluster) -> None:
 def test_connectivity(cluster: Cluster, pods: int) -> None:
     done = agent(cluster(pods), pods - 1, "run", "connectivity")
     assert done.returncode == 0, done
-    assert f"{pods} ranks on {pods} pods" in done.stdout, done
+    where = "1 rank on 1 pod" if pods == 1 else f"{pods} ranks on {pods} pods"
+    assert f"connectivity of {where} " in done.stdout, done
 
 
 @pytest.mark.parametrize(("pods", "gpus"), [(1, 1), (1, 2), (2, 1)])
