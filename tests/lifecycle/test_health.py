@@ -93,6 +93,16 @@ def test_a_run_that_hit_its_limit_is_looked_at_again() -> None:
     assert health(result(world))[2] == [("bad", "1 in 60 s")]
 
 
+@pytest.mark.parametrize("life", [58, 62])
+def test_a_limit_does_not_count_once_all_parts_are_over(life: float) -> None:
+    """It comes while a pod still reads its devices, or has come when the last part ends while pods are asked."""
+    world = FakeWorld(3, "script", {**REPORT, "A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
+    for pod in world.pods:
+        pod.life, pod.evidence_seconds = Life(seconds=life), 8.0
+    world.at(30, lambda: setattr(world.pod(2), "reading_seconds", 4.5))
+    assert set(world.run().values()) == {0}, world.dump()
+
+
 def test_who_failed_first_does_not_depend_on_readings() -> None:
     world = FakeWorld(3, "script", REPORT)
     for pod in world.pods:

@@ -238,6 +238,8 @@ class Run:
             self._follow(self.course.failed(index, victim=victim))
         if self.workload.led and index == self.context.lead:
             self._follow(self.course.to(Phase.ALL_END))
+        if not self.course.open:
+            self.why.stop()  # whatever is waited for now, the run itself is over
         self.why.heard(index, None)
         self.meetings.look()
         self._judge_if_over()
