@@ -44,9 +44,10 @@ def serve(job: Job, log: Log) -> int:
         ended.append(code)
         loop.stop()
 
+    pod = Pod(host, log, job, finished)  # from here on what the log says is kept among the results
     for warning in job.warnings:
         log.warning(warning)
-    role = make_role(Pod(host, log, job, finished))
+    role = make_role(pod)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, role.signalled)
     loop.on_signal(signal.SIGQUIT, lambda number: role.signalled(signal.SIGINT))
