@@ -96,8 +96,9 @@ def nvidia_smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> s
         raise FileNotFoundError(f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
     answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
     if answer.problem:
-        # It says on stdout which GPU is lost.
-        raise OSError("; ".join(filter(None, (answer.problem, answer.output.strip()[:300]))))
+        # It says on stdout which GPU is lost. What it has printed of its XML until then says nothing.
+        said = " ".join(line.strip() for line in answer.output.splitlines() if not line.lstrip().startswith("<"))
+        raise OSError("; ".join(filter(None, (answer.problem, said[:300]))))
     return answer.output
 
 
