@@ -99,8 +99,8 @@ def environment_before(settings: Settings, environ: Mapping[str, str], found: Se
     """What is known without running vendors' scripts, in a pod with these interfaces."""
     own = choose_interface(settings, found)
     names = [own.name, *(interface.name for interface in found)]
-    profile, prepared, _ = first_environment(settings, environ, names, os.path.exists, files.read)
-    return Known({**prepared.env, MARK: "1"}, profile, interface=own)
+    first = first_environment(settings, environ, names, os.path.exists, files.read)
+    return Known({**first.prepared.env, MARK: "1"}, first.profile, interface=own)
 
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:

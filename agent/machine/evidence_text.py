@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.cutting import cut_at_word
 
@@ -28,6 +29,15 @@ STATES = {
 STUCK = frozenset("TtZD")
 """States of a process that others may wait for in vain: it comes first, even if it is ours."""
 _STUCK_LINE = re.compile(rf"pid \d+ .*: [{''.join(sorted(STUCK))}]( |$)")
+
+
+class EvidenceText(NamedTuple):
+    """Where the processes of a run were found."""
+
+    text: str
+    """Everything that is known, for people; at most 256 KiB."""
+    summary: str
+    """A line for each process, at most 2 KiB; empty when there are none."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +90,8 @@ class ProcessSeen:
         return OURS.search(self.program) is not None
 
 
-def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> tuple[str, str]:
-    """Everything that is known, for people, in at most 256 KiB, of which each process has its share; and the summary,
-    a line for each process, in at most 2 KiB."""
+def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> EvidenceText:
+    """Each process has its share of the space."""
     processes = in_order(processes)
     blocks = [_process(process) for process in processes]
     text = "\n".join([title, *notes]) + "\n"
@@ -91,7 +100,7 @@ def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -
         text += shortened(f"\n{block}\n", share)
     asked_for = [process for process in processes if process.state in STUCK or not process.is_ours]
     lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in asked_for]
-    return text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY)
+    return EvidenceText(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
 
 
 def in_order(processes: Sequence[ProcessSeen]) -> list[ProcessSeen]:

@@ -274,7 +274,7 @@ def test_what_stands_before_a_rank_program_comes_last_and_is_in_no_summary() -> 
     record = seen(3, rank=0, ppid=2, program="sh /run/a4-agent/rank.sh ./a.out")
     processes = [seen(1), keep, record, seen(4, rank=0, ppid=3), seen(5, rank=0, ppid=4)]
     assert [process.pid for process in in_order(processes)] == [4, 1, 5, 2, 3]
-    assert render("title", processes, [])[1] == "rank 0: pid 4 prog: S\npid 1 prog: S\nrank 0: pid 5 prog: S\n"
+    assert render("title", processes, []).summary == "rank 0: pid 4 prog: S\npid 1 prog: S\nrank 0: pid 5 prog: S\n"
 
 
 @pytest.mark.parametrize("state", ["T", "t", "Z", "D"])
@@ -287,7 +287,7 @@ def test_what_is_stuck_comes_first_even_if_it_stands_before_a_rank_program(state
         seen(4, rank=9, state=state),
     ]
     assert [process.pid for process in in_order(processes)] == [4, 7, 6, 8]
-    lines = render("title", processes, [])[1].splitlines()
+    lines = render("title", processes, []).summary.splitlines()
     assert lines[0] == f"rank 9: pid 4 prog: {state}"
     assert re.fullmatch(rf"rank 1: pid 7 python3 .*: {state}", lines[1])
     assert [is_stuck(line) for line in lines] == [True, True, False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from agent.decide.environment import Environment, Layer, of_interfaces, of_pod
 from agent.fabrics.profiles import MARKS, NONE, Profile, choose, parse
@@ -16,17 +17,24 @@ is not UTF-8."""
 DRIVER_IN = ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 
 
+class FirstEnvironment(NamedTuple):
+    """What was chosen, and what came of it."""
+
+    profile: Profile
+    prepared: Environment
+    words: tuple[str, ...]
+    """What was done that no profile says, and what was not done, and why."""
+
+
 def first_environment(
     settings: Settings,
     environ: Mapping[str, str],
     interfaces: Sequence[str],
     exists: Callable[[str], bool],
     read: Callable[[str], str | None],
-) -> tuple[Profile, Environment, list[str]]:
-    """Choose the profile and apply it. The third says in words what was done that no profile says, and what was not.
-
-    `interfaces`: the pod's, its own one first; `exists` and `read` look at its files.
-    """
+) -> FirstEnvironment:
+    """Choose the profile and apply it. `interfaces`: the pod's, its own one first; `exists` and `read` look at its
+    files."""
     profile = choose(settings.profile, [mark for mark in MARKS if exists(mark)])
     prepared, words = of_pod(environ, settings.user_env.split()), []
     prepared = prepared.with_layer(of_interfaces(environ, interfaces))
@@ -41,7 +49,7 @@ def first_environment(
     if TRITON not in environ and (driver := _driver(prepared.env, exists)):
         prepared = prepared.with_layer(Layer("the driver's libraries", {TRITON: driver}))
         words.append(f"{TRITON}={driver}: triton need not ask ldconfig")
-    return profile, prepared, words
+    return FirstEnvironment(profile, prepared, tuple(words))
 
 
 def _driver(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:

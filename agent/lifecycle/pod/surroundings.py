@@ -54,13 +54,11 @@ class PodSurroundings:
         """Read the profile and apply it: all of the environment that is known without running anything."""
         settings, machine, own = self._pod.settings, self._machine, self._pod.known.interface.name
         interfaces = [own, *(interface.name for interface in machine.interfaces())]
-        profile, prepared, words = first_environment(
-            settings, self._pod.job.environ, interfaces, machine.exists, machine.read
-        )
-        for word in words:
+        first = first_environment(settings, self._pod.job.environ, interfaces, machine.exists, machine.read)
+        for word in first.words:
             self._pod.log.info(word)
-        self._pod.learn(profile=profile)
-        self._use(prepared)
+        self._pod.learn(profile=first.profile)
+        self._use(first.prepared)
 
     def start(self) -> None:
         """Do what there is to do, by what is there, one step after another. Raises AgentError into the loop."""

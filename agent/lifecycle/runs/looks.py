@@ -36,8 +36,9 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
     as it is."""
     context = part.context
     own = context.plan.peers[context.plan.node_rank(context.index)]
+    hosts = (pod.known.interface.address, pod.machine.hostname())
     question = Question(
-        PodRecords(context.index, own.pod_name or own.name, "", (pod.known.interface.address, pod.machine.hostname())),
+        PodRecords(context.index, own.pod_name or own.name, node="", hosts=hosts),
         part.marks,
         why_dir=context.why_dir,
         ranks_dir=context.ranks_dir,
