@@ -36,9 +36,10 @@ def fail(failed: Failed, site: PodSite | None) -> int:
     say("\n".join(filter(None, (failed.what, failed.hint))))
     with suppress(OSError, SystemFault):  # a run directory that is full: what was said must do
         stage = site.failed(failed.code) if site else ""
+        told = {"stage": stage, "code": failed.code, "what": failed.what, "hint": failed.hint, "origin": failed.origin}
         if NOTES:
             with open(f"{NOTES}/end.json", "w", encoding="utf-8") as file:
-                json.dump({"stage": stage, **vars(failed)}, file)
+                json.dump(told, file)
     return failed.code
 
 
