@@ -85,7 +85,7 @@ def keep_beating(state_dir: str, name: str, plan: BeatPlan) -> Beating:
 def is_beating(path: str) -> bool:
     """Whether the process whose state this is still lives: it holds the lock on its file."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
