@@ -8,7 +8,6 @@ from agent.decide.masking import MaskedStream
 from agent.decide.tagged_lines import TaggedLines
 from agent.decide.tail import Tail
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.waits import Once
 from agent.machine.api import Spool, Timer
 from agent.workloads.base import RunContext, Workload
 
@@ -32,8 +31,8 @@ class PartOutput:
         tagged = context.spec.mpi is not None and context.spec.mpi.tag
         self._lines = {stream: TaggedLines() for stream in (1, 2)} if tagged else {}
         self._streams: dict[int, MaskedStream] = {}
-        self._more = Once()
-        """Readers want to hear when there is more to read."""
+        self._waiting: list[Callable[[], None]] = []
+        """Readers that want to hear when there is more to read."""
         self._patience: Timer | None = None
         self._spool: Spool | None = None
         self.printed = pod.machine.now()
@@ -100,7 +99,7 @@ class PartOutput:
 
         The last, so that readers who went away are forgotten.
         """
-        self._more.when(action)
+        self._waiting.append(action)
         if self._patience is None:  # one for all readers: a run that prints much has thousands of them in that time
             self._patience = self._machine.later(60.0, self._no_more_patience)
 
@@ -109,5 +108,6 @@ class PartOutput:
         self._wake()
 
     def _wake(self) -> None:
-        more, self._more = self._more, Once()
-        more.happen()
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agent.decide.ending import exit_code
 from agent.decide.pod_state import RunSummary
 from agent.decide.run_info import RunEnd, RunInfo
@@ -15,6 +13,7 @@ from agent.lifecycle.runs.running import Run
 def run_info(pod: Pod, run: Run) -> RunInfo:
     """The answer to `submit` and `find`."""
     context = run.context
+    name, note, command = _labels(pod, run)
     return RunInfo(
         id=run.run_id,
         pods=tuple(context.indices),
@@ -23,12 +22,15 @@ def run_info(pod: Pod, run: Run) -> RunInfo:
         names={peer.index: peer.name for peer in context.plan.peers},
         over=run.judgement is not None,
         slots=context.per_pod,
-        **_labels(pod, run),
+        name=name,
+        note=note,
+        command=command,
     )
 
 
 def run_summary(pod: Pod, run: Run) -> RunSummary:
     """The run for `status` on every pod, with `until` once it is over."""
+    name, note, command = _labels(pod, run)
     summary = RunSummary(
         id=run.run_id,
         workload=run.workload.name,
@@ -39,7 +41,9 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
         lead=run.context.lead,
         results=run.results,
         beside=run.beside,
-        **_labels(pod, run),
+        name=name,
+        note=note,
+        command=command,
     )
     return summary if run.until is None else summary.ended(run.until, run.end)
 
@@ -58,7 +62,7 @@ def run_end(pod: Pod, run: Run) -> RunEnd:
     )
 
 
-def _labels(pod: Pod, run: Run) -> dict[str, Any]:
-    """By what people know it again."""
+def _labels(pod: Pod, run: Run) -> tuple[str, str, str]:
+    """Name, note and command line, by which people know it again."""
     spec, mask = run.context.spec, pod.log.masked
-    return {"name": spec.name, "note": mask(spec.note), "command": one_line(mask(command_line(spec)))}
+    return spec.name, mask(spec.note), one_line(mask(command_line(spec)))
