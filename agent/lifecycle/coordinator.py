@@ -68,7 +68,7 @@ class Coordinator:
         self._bookings = Bookings(pod, self._preparations, self.roster, self._run_judged)
         self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
-        self._idling = Idling(pod, lambda: self._bookings.idle, self._leave_orderly)
+        self._idling = Idling(pod, self._is_idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
@@ -182,6 +182,9 @@ class Coordinator:
         if workload.exclusive:
             self._idling.stop()
         self._bookings.begin(run)
+
+    def _is_idle(self) -> bool:
+        return self._phase is JobPhase.SLEEPING and self._bookings.idle
 
     def _release(self, force: bool, answer: Answer, *, waits: bool = True) -> None:
         """End a sleeping cluster and answer with its recorded code, also when it ends already. Raises ClusterBusy.

@@ -53,8 +53,9 @@ class Peer:
         self.questions = Questions(self.say)
 
     def say(self, said: Said) -> None:
-        """Tell it, now or after the next reconnection."""
-        self.link.say(message(said))
+        """Tell it, now or after the next reconnection, if it is not lost: nothing would ever leave its link."""
+        if not self.lost:
+            self.link.say(message(said))
 
     def compare_clock(self, its: float, ours: float, echo: float) -> None:
         """Its clock, ours, and ours as it came back from there."""
