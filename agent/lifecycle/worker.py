@@ -140,7 +140,7 @@ class Worker:
                 self._prepare_part(said)
             case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive() | messages.AskHealth():
                 self.parts.told(said)
-            case messages.RunNoted(run):  # with a part of this pod or without
+            case messages.RunNoted(run):  # an exclusive run has begun or ended, with this pod or without
                 self._begun = True
                 self._pod.note_run(run)
                 if run.until is not None and not run.first:

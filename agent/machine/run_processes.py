@@ -30,7 +30,7 @@ LOOKERS = 8
 KERNEL_THREAD = 0x00200000
 """PF_KTHREAD of <linux/sched.h>."""
 PAUSES = (0.05, 0.5)
-"""Between two looks, at first and later."""
+"""Between two looks of `tell`, at first and later."""
 
 
 def make_cgroup(path: str) -> bool:
