@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.decide.messages import MOST_BYTES, decode
+from agent.decide.messages import MOST_BYTES, Go, decode
 from agent.errors import AgentError
 from agent.lifecycle.channel.link import Link
+from agent.lifecycle.channel.peer import Peer
+from agent.machine.api import Target
 
 Lines = deque[bytes]
 
@@ -214,3 +216,12 @@ def test_who_only_greets_is_heard_once() -> None:
     ]:
         link.take({"type": kind}, now)
         assert link.heard == heard
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(False, 1), (True, 0)])
+def test_what_is_said_is_kept_for_the_next_channel_unless_the_peer_is_lost(lost: bool, kept: int) -> None:
+    peer, queue = Peer(Target(1, "pod-1", "", 22, "", "", ""), lost=lost), Lines()
+    peer.say(Go("run-1"))
+    peer.link.attach(Half(queue))
+    peer.link.resend()
+    assert len(queue) == kept
