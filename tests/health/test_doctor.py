@@ -258,7 +258,8 @@ def test_names_of_older_drivers(machine: PodMachine) -> None:
 def test_lines_of_nccl(line: str, check: str, good: bool | None, severity: str) -> None:
     text = f"Hello\n{DIAG}{line}\n{DIAG}RAS diagnostics completed in 12.3 ms across 2 ranks\n"
     (found,) = nccl_diag.parse(text)
-    assert found == (line.partition("]")[2].strip(), good, check, severity)
+    assert (found.check, found.good, found.severity) == (check, good, severity)
+    assert found.text == line.partition("]")[2].strip()
 
 
 # Pods that differ

@@ -49,7 +49,7 @@ class Observation(NamedTuple):
 
 
 Look = Callable[[Readings], Iterator[Observation]]
-UNSAID = ("nvidia-smi does not say it", None)
+UNSAID = Observation("nvidia-smi does not say it", None)
 
 
 class HealthCheck(NamedTuple):
@@ -99,13 +99,13 @@ def _count(readings: Readings) -> Iterator[Observation]:
     yield Observation(f"{there} of {wanted}", there >= wanted)
 
 
-def _of_each(part: str, see: Callable[[Mapping[str, Any]], tuple[str, bool | None] | None]) -> Look:
+def _of_each(part: str, see: Callable[[Mapping[str, Any]], Observation | None]) -> Look:
     """What is seen of each GPU in that part of the readings; None: nothing is to be seen of it."""
 
     def look(readings: Readings) -> Iterator[Observation]:
         for gpu in readings[part]:
-            if (seen := see(gpu)) is not None:
-                yield Observation(*seen, f"GPU {gpu['index']}")
+            if seen := see(gpu):
+                yield seen._replace(device=f"GPU {gpu['index']}")
 
     return look
 
@@ -113,24 +113,25 @@ def _of_each(part: str, see: Callable[[Mapping[str, Any]], tuple[str, bool | Non
 def _gpu_value(key: str, is_good: Callable[[Any], bool]) -> Look:
     """A check of one value of each GPU; where nvidia-smi does not give it, it could not be seen."""
 
-    def see(gpu: Mapping[str, Any]) -> tuple[str, bool | None]:
+    def see(gpu: Mapping[str, Any]) -> Observation:
         value = gpu[key]
         text = ", ".join(value) if isinstance(value, list) else str(value)
-        return UNSAID if value is None else (text or "none", is_good(value))
+        return UNSAID if value is None else Observation(text or "none", is_good(value))
 
     return _of_each("gpus", see)
 
 
-def _link_width(gpu: Mapping[str, Any]) -> tuple[str, bool | None]:
+def _link_width(gpu: Mapping[str, Any]) -> Observation:
     width, most = gpu["width"], gpu["width_most"]
-    return UNSAID if width is None or most is None else (f"{width} of {most} lanes", width >= most)
+    return UNSAID if width is None or most is None else Observation(f"{width} of {most} lanes", width >= most)
 
 
-def _fabric(gpu: Mapping[str, Any]) -> tuple[str, bool] | None:
+def _fabric(gpu: Mapping[str, Any]) -> Observation | None:
     """GPUs without NVSwitch have none."""
     state, status = gpu["fabric"], gpu["fabric_status"]
-    good = state == "Completed" and status in (None, "Success")
-    return None if state is None else (f"{state}, {status}" if status else state, good)
+    if state is None:
+        return None
+    return Observation(f"{state}, {status}" if status else state, state == "Completed" and status in (None, "Success"))
 
 
 def _if_any(test: Callable[[Mapping[str, Any]], bool]) -> Callable[[Readings], bool]:
@@ -152,9 +153,9 @@ def _has_nvlinks(readings: Readings) -> bool:
     return _has_two(readings) and _if_any(lambda gpu: gpu["name"] in NVLINKS)(readings)
 
 
-def _nvlinks(gpu: Mapping[str, Any]) -> tuple[str, bool] | None:
+def _nvlinks(gpu: Mapping[str, Any]) -> Observation | None:
     most = NVLINKS.get(gpu["name"])
-    return (f"{gpu['up']} of {most} links", gpu["up"] == most) if most else None
+    return Observation(f"{gpu['up']} of {most} links", gpu["up"] == most) if most else None
 
 
 def _model(readings: Readings) -> Iterator[Observation]:
@@ -189,7 +190,8 @@ def _nccl(readings: Readings) -> Iterator[Observation]:
     probe = readings["nccl"]
     if probe["unknown"]:
         yield Observation(probe["unknown"], None)
-    yield from (Observation(*line) for line in nccl_diag.parse(probe["output"]))
+    for line in nccl_diag.parse(probe["output"]):
+        yield Observation(line.text, line.good, line.check, line.severity)
 
 
 def _clock(readings: Readings) -> Iterator[Observation]:
@@ -206,14 +208,14 @@ def _clock(readings: Readings) -> Iterator[Observation]:
         yield Observation(words, abs(offset) - unsure <= CLOCK_SECONDS)
 
 
-def _processes(gpu: Mapping[str, Any]) -> tuple[str, bool | None]:
+def _processes(gpu: Mapping[str, Any]) -> Observation:
     """A container with PIDs of its own is not told of other containers' processes, but of the memory that they have."""
     listed, used = gpu["processes"], gpu["used"]
     if listed:
-        return str(listed), False
+        return Observation(str(listed), False)
     if used is None:
-        return "nvidia-smi does not say what memory is in use", None
-    return f"none is listed, and {used} MiB are in use", used < IDLE_MIB
+        return Observation("nvidia-smi does not say what memory is in use", None)
+    return Observation(f"none is listed, and {used} MiB are in use", used < IDLE_MIB)
 
 
 def _is_idle(readings: Readings) -> bool:
@@ -229,9 +231,9 @@ def _xids(readings: Readings) -> Iterator[Observation]:
         yield Observation(words, one.number in xids.PROGRAMS, one.device, xids.severity(one.number, one.text))
 
 
-def _computes(probe: Mapping[str, Any]) -> tuple[str, bool | None]:
+def _computes(probe: Mapping[str, Any]) -> Observation:
     unknown, problem = probe["unknown"], probe["problem"]
-    return (unknown, None) if unknown else (problem or "a right product", not problem)
+    return Observation(unknown, None) if unknown else Observation(problem or "a right product", not problem)
 
 
 def _ports(readings: Readings) -> Iterator[Observation]:

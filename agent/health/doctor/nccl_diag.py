@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from agent.decide.facts import Severity
 
@@ -28,13 +29,21 @@ _LINE = re.compile(r"^\S+:\d+ NCCL DIAG \[(OK|INFO)\]\s+(.*)$", re.MULTILINE)
 _END = re.compile(r"^\S+:\d+ NCCL DIAG RAS diagnostics completed in ", re.MULTILINE)
 
 
-def parse(output: str) -> Iterator[tuple[str, bool | None, str, Severity]]:
-    """What the lines in a process's output say, among others: the text, whether that is good, NCCL's name of the check,
-    and how bad it would be. If NCCL did not finish, that is unknown."""
+class DiagLine(NamedTuple):
+    """What one line says."""
+
+    check: str
+    text: str
+    good: bool | None
+    severity: Severity
+
+
+def parse(output: str) -> Iterator[DiagLine]:
+    """The lines in a process's output, among others. If NCCL did not finish, that is unknown."""
     lines = _LINE.findall(output)
     for tag, text in lines:
         check = text.partition(":")[0]
         good = True if tag == "OK" or EXPECTED.search(text) else None if NOT_LOOKED.search(text) else False
-        yield text, good, check, SEVERITIES.get(check, "information")
+        yield DiagLine(check, text, good, SEVERITIES.get(check, "information"))
     if lines and not _END.search(output):
-        yield "NCCL did not end its diagnostics in time", None, "RAS", "information"
+        yield DiagLine("RAS", "NCCL did not end its diagnostics in time", None, "information")
