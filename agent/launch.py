@@ -61,7 +61,7 @@ def packed(value: Any) -> str:
 
 
 def unpacked(kind: type[Kind], word: str) -> Kind:
-    """The value that `packed` made the word of. Raises ValueError."""
+    """The value that `packed` made the word of. Raises ValueError, or zlib.error for a damaged word."""
     return wire.from_json(kind, json.loads(zlib.decompress(a2b_base64(word))))
 
 

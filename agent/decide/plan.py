@@ -87,9 +87,10 @@ def to_wire(plan: Plan) -> str:
 def from_wire(text: str) -> Plan:
     """Inverse of `to_wire`; raises ValueError when it is damaged or of another version."""
     try:
-        return Plan.from_json(unpacked(dict[str, Any], text))
-    except zlib.error as error:
+        data = unpacked(dict[str, Any], text)
+    except (zlib.error, ValueError) as error:
         raise ValueError(f"the plan is damaged: {error}") from error
+    return Plan.from_json(data)
 
 
 def _label(name: str) -> str:

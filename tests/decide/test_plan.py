@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,15 +114,26 @@ def packed(data: bytes) -> str:
         base64.b64encode(b"not compressed").decode(),
         to_wire(plan_for([facts(0)]))[:-8],
         packed(b"no json"),
-        packed(json.dumps({"version": PLAN_VERSION + 1, "epoch": "e", "slots": 8, "peers": []}).encode()),
-        packed(json.dumps({"version": PLAN_VERSION, "epoch": "e", "slots": 8, "peers": {}}).encode()),
-        packed(json.dumps({"version": PLAN_VERSION, "epoch": "e", "slots": 8, "peers": [{"index": 0}]}).encode()),
         packed(b"[]"),
     ],
 )
-def test_a_damaged_wire_is_a_value_error(wire: str) -> None:
-    with pytest.raises(ValueError):
+def test_a_damaged_wire_is_called_so(wire: str) -> None:
+    with pytest.raises(ValueError, match="^the plan is damaged: "):
         from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"version": PLAN_VERSION + 1}, f"plan version {PLAN_VERSION + 1}; this agent reads version {PLAN_VERSION}"),
+        ({"peers": {}}, "peers is not a list"),
+        ({"peers": [{"index": 0}]}, r"peers\[0\].name is missing"),
+    ],
+)
+def test_a_whole_wire_that_holds_no_plan_says_why(change: dict[str, Any], why: str) -> None:
+    data = {"version": PLAN_VERSION, "epoch": "e", "slots": 8, "peers": [], **change}
+    with pytest.raises(ValueError, match=f"^{why}"):
+        from_wire(packed(json.dumps(data).encode()))
 
 
 def test_another_version_is_refused_by_name() -> None:
