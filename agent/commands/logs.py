@@ -119,10 +119,10 @@ def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Si
 
 
 class Selected(Sink):
-    """Passes whole lines on that are `wanted`, which nothing holds back; with `tail` only so many of each pod, when
-    `close` is called first.
+    """Passes whole lines on that are `wanted`; with `tail` only so many of each pod, when `close` is called first.
 
-    The agents' own lines do not count unless `agent` is set.
+    The agents' own lines do not count unless `agent` is set. The sink need not be asked when it is idle: it holds back
+    only lines without an end.
     """
 
     def __init__(self, sink: Sink, *, agent: bool, tail: int | None, wanted: Callable[[bytes], bool]) -> None:

@@ -133,15 +133,16 @@ def with_followers(end: JobEnd, failed: Collection[int], ranks: int = 0) -> JobE
     """The end, with those of the `failed` pods named that ended because of the one that it is about; of a rank that
     failed, how many other `ranks` of each of these pods did."""
     first = pod_of(end.where)
+    if first is None or is_told(end):
+        return end
     others = sorted(set(failed) - {first})
-    followed, who, more = len(others), pods_text(others), ""
+    because = f"{pods_text(others)} ended because of it" if others else ""
     if ranks and end.origin == "workload" and re.search(r"\brank \d", end.what):
         followed = len({first, *others}) * ranks - 1
         pods = {first, *others} if ranks > 1 else others
-        who, more = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}", ": a4-agent logs RUN --rank N"
-    if first is None or is_told(end) or not followed:
-        return end
-    return end._replace(why=lines(end.why, f"{who} ended because of it{more}"))
+        where = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}"
+        because = f"{where} ended because of it: a4-agent logs RUN --rank N" if followed else ""
+    return end._replace(why=lines(end.why, because))
 
 
 def with_losses(end: JobEnd, lost: Mapping[int, str], where: Callable[[int], str]) -> JobEnd:

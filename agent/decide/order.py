@@ -41,6 +41,7 @@ def by_topology(peers: Mapping[int, Places]) -> Ordering:
     places = {index: located[index][source] if index in located else () for index in sorted(peers)}
     groups = _groups({index: places[index] for index in located})
     lost = [index for index in places if index not in located]
+    # Pods of one host, and those without a place, stay by index: the sort is stable.
     ordered = sorted(places, key=lambda index: (index > 0 and index not in located, groups.get(index, [])))
     shown = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
     warning = f"{count_text(len(lost), 'pod')} ({shown}) without a known place: last in rank order"

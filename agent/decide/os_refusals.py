@@ -6,8 +6,10 @@ import errno
 
 from agent.errors import AgentError, MissingProgram, SystemFault
 
-MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-NO_PROGRAM = {errno.ENOEXEC, errno.ELIBBAD, errno.ELOOP, errno.ENAMETOOLONG}
+NO_PROGRAM = {
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ELIBBAD, errno.ELOOP,
+    errno.ENAMETOOLONG,
+}  # fmt: skip
 """Why a program cannot be started: it, its interpreter or the working directory is missing or of the wrong kind."""
 _ROOM = "make room there, or mount a larger volume"
 HINTS = {
@@ -44,5 +46,4 @@ def not_started(name: str, error: OSError | ValueError, cwd: str, python: str) -
         what = f"{setting}{error.filename} cannot be started: {error.strerror}"
     else:
         what = f"{name} cannot be started: {error}"
-    missing = isinstance(error, MISSING) or error.errno in NO_PROGRAM
-    return MissingProgram(what) if missing else SystemFault(what, hint_of(error))
+    return MissingProgram(what) if error.errno in NO_PROGRAM else SystemFault(what, hint_of(error))
