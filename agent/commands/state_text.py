@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
@@ -106,14 +106,18 @@ def _pods(state: PodState, plan: Plan | None, now: float, most: int | None) -> l
     counts = {"ready": count - len(lost) - len(missing), "lost": len(lost), "missing": len(missing)}
     counted = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
     formed = f", formed {ago(now - state.formed)} ago" if state.formed is not None else ""
-    words: dict[tuple[int, ...], str] = {(peer.index,): peer.where for peer in plan.peers} if plan else {}
+    words = {peer.index: peer.where for peer in plan.peers} if plan else {}
     losses = grouped({index: (ago(now - loss.since), loss.why) for index, loss in lost.items()})
-    named = [f"lost {when} ago: {words.get((*pods,), pods_text(pods))}: {why}" for (when, why), pods in losses.items()]
+    named = [f"lost {when} ago: {_named(pods, words)}: {why}" for (when, why), pods in losses.items()]
     named += [f"missing: {pods_text(pods)}: {why}" for why, pods in grouped(missing).items()]
     return [
         f"{plural('pod', range(count))}: {count} x {slots} slots{formed}: {counted}",
         *_indented(at_most(named, most or len(named), "and {} more: a4-agent status")),
     ]
+
+
+def _named(pods: Sequence[int], words: Mapping[int, str]) -> str:
+    return words.get(pods[0], pods_text(pods)) if len(pods) == 1 else pods_text(pods)
 
 
 def _past(state: PodState, now: float, columns: int, most: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from statistics import median
 
@@ -59,8 +59,11 @@ def _own_curves(written: list[Written]) -> tuple[SeriesCurve, ...]:
 def _common_curves(lines: list[SeriesLine]) -> tuple[SeriesCurve, ...]:
     """Median, least and greatest of all ranks."""
     groups = _by_step(lines)
-    ways: Mapping[CurveOf, Callable[[list[float]], float]] = {"median": median, "least": min, "greatest": max}
-    return tuple(_curve(of, [(step, way(values)) for step, values in groups]) for of, way in ways.items())
+    return (
+        _curve("median", [(step, median(values)) for step, values in groups]),
+        _curve("least", [(step, min(values)) for step, values in groups]),
+        _curve("greatest", [(step, max(values)) for step, values in groups]),
+    )
 
 
 def _by_step(lines: list[SeriesLine]) -> list[tuple[int, list[float]]]:

@@ -118,7 +118,7 @@ def packed(data: bytes) -> str:
     ],
 )
 def test_a_damaged_wire_is_called_so(wire: str) -> None:
-    with pytest.raises(ValueError, match="^the plan is damaged: "):
+    with pytest.raises(ValueError, match=r"^the plan is damaged: "):
         from_wire(wire)
 
 
