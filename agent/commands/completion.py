@@ -11,7 +11,6 @@ from contextlib import suppress
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS, Parser, build_parser
 from agent.errors import AgentError
-from agent.machine import files
 from agent.paths import RunDir
 from agent.workloads import find_workload
 
@@ -167,7 +166,8 @@ def _runs() -> Words:
     from agent.commands.pod import read_state
 
     directory = RunDir()
-    ids = sorted(name for name in files.list_dir(directory.runs) if os.path.isdir(directory.run(name)))
+    found = os.listdir(directory.runs) if os.path.isdir(directory.runs) else []  # isdir: users may not look everywhere
+    ids = sorted(name for name in found if os.path.isdir(directory.run(name)))
     state = None
     with suppress(AgentError):
         state = read_state(directory)

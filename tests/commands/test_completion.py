@@ -117,6 +117,13 @@ def test_outside_of_pods_there_is_nothing(words: list[str], tmp_path: Path, monk
     assert completed(*words) == []
 
 
+def test_runs_that_one_may_not_look_at_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests are root, who may look everywhere, but follows no link that leads to itself."""
+    (tmp_path / "runs").symlink_to("runs")
+    monkeypatch.setenv("A4_RUN_DIR", str(tmp_path))
+    assert completed("logs", "") == []
+
+
 # Shells
 
 AGENT = f"{shlex.quote(sys.executable)} -m agent"
