@@ -57,9 +57,11 @@ class Requests:
     def _live(self, index: int) -> Container:
         """The container of a pod. Raises UsageError for one in which nothing can be done now."""
         pod = self._pod(index)
-        if pod.info.state != RUNNING or pod.container is None or pod.container.pidfd < 0:
+        if pod.info.state != RUNNING or pod.container is None:
             code = "" if pod.info.code is None else f" (exit code {pod.info.code})"
             raise UsageError(f"pod {index} is not running: {pod.info.state}{code}")
+        if pod.container.pidfd < 0:  # what it has printed is still being read
+            raise UsageError(f"pod {index} is not running: it has just ended")
         return pod.container
 
     def _answer(self, channel: MessageChannel, **extra: Any) -> None:
