@@ -18,6 +18,7 @@ STEPS = (
     *(days * DAY for days in (1, 2, 4, 7, 14, 28, 60, 120, 365, 1000, 4000, 20_000, 100_000, 800_000)),
 )
 """Seconds between two moments that are labelled."""
+UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 Ticks = list[tuple[float, str]]
 
 
@@ -54,8 +55,11 @@ def span_text(low: float, high: float) -> str:
 
 def duration_ticks(first: int, last: int) -> Ticks:
     """Powers of ten from one to another (given as exponents of µs)."""
-    from matplotlib.ticker import EngFormatter
-
-    words = EngFormatter(unit="s")
     step = max(1, math.ceil((last - first + 1) / (MOST + 1)))
-    return [(10.0**power, words(10.0 ** (power - 6))) for power in range(first, last + 1, step)]
+    return [(10.0**power, _duration(10.0**power)) for power in range(first, last + 1, step)]
+
+
+def _duration(microseconds: float) -> str:
+    """A power of ten in words: 10 µs, 1 ms, 1000 s."""
+    size, unit = next(((size, unit) for size, unit in UNITS if microseconds >= size * 0.99), UNITS[-1])
+    return f"{microseconds / size:g} {unit}"

@@ -378,6 +378,7 @@ DURATIONS = [
     (1, 5, ["10 µs", "100 µs", "1 ms", "10 ms", "100 ms"]),
     (-2, 0, ["10 ns", "100 ns", "1 µs"]),
     (0, 9, ["1 µs", "100 µs", "10 ms", "1 s", "100 s"]),
+    (7, 9, ["10 s", "100 s", "1000 s"]),
 ]
 TICKS = [
     *((size_ticks(low, high), words) for low, high, words in SIZES),
