@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import median
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from agent.decide.result import Result, Table
@@ -27,6 +26,19 @@ Pairs = Mapping[tuple[int, int], float]
 """(first, second) → value."""
 
 
+class HeatCell(NamedTuple):
+    """One measured pair."""
+
+    row: int
+    column: int
+    opacity: float
+    text: str
+    """Its number, where there is room for it."""
+    words: str
+    odd: bool
+    """It is half as good as the median, or worse."""
+
+
 class HeatMap(NamedTuple):
     """One map. Only pairs that were measured have a cell."""
 
@@ -36,9 +48,7 @@ class HeatMap(NamedTuple):
     """Labels of the rows and of the columns; empty where there is no room."""
     axis: str
     """rank or pod"""
-    cells: tuple[SimpleNamespace, ...]
-    """For each pair `row`, `column`, `opacity` and `words`; `text`, its number, where there is room for it; and `odd`:
-    it is half as good as the median, or worse."""
+    cells: tuple[HeatCell, ...]
     scale: tuple[float, ...]
     """Opacities from 0 to the greatest value."""
     greatest: str
@@ -121,9 +131,7 @@ def _map(name: str, unit: str, axis: str, order: Sequence[int], pairs: Pairs) ->
         is_odd = value > 2 * middle if lower_is_better else value < middle / 2
         odd += [words] if is_odd else []
         opacity = _opacity(value / greatest if greatest > 0 else 0.0, strongest)
-        text = text if numbered else ""
-        cell = SimpleNamespace(row=at[first], column=at[second], opacity=opacity, text=text, words=words, odd=is_odd)
-        cells.append(cell)
+        cells.append(HeatCell(at[first], at[second], opacity, text if numbered else "", words, is_odd))
     every = len(order) * (len(order) - 1) // 2
     about = [f"{len(pairs)} of {count_text(every, 'pair')} were measured; the other cells are empty"]
     if odd:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from agent.decide.result import Result
-from agent.report.grid import Cell, Grid, GridColumn, below, grid, number, numbers_of
+from agent.report.grid import Cell, Grid, GridColumn, below, grid, number
 from agent.report.key_figures import KeyFigure, trends_of
 from agent.report.number_words import NONE
 
@@ -47,7 +47,7 @@ def _shares(result: Result) -> dict[str, float]:
     for table in result.tables:
         if table.name == TABLE:
             for node, share in zip(below(table, "node"), below(table, "of usual"), strict=False):
-                if numbers_of([share]):
+                if isinstance(share, (int, float)) and not isinstance(share, bool):
                     found[str(node)] = min(share, found.get(str(node), share))
     return found
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from agent.decide.result import Pod, Result
 from agent.report.number_words import duration_text
@@ -31,9 +32,42 @@ MOST_BARS = 32
 SLOWEST = 8
 
 
-def startup(result: Result) -> SimpleNamespace | None:
-    """How the pods came up, or, of a run that was submitted later, how its processes did. None when no pod said when
-    it reached two phases."""
+class Stretch(NamedTuple):
+    """Part of a bar: `phase` counts from 1; where it begins and how long it is, in percent of the whole."""
+
+    phase: int
+    left: float
+    width: float
+
+
+class Bar(NamedTuple):
+    """One pod."""
+
+    label: str
+    node: str
+    stretches: Sequence[Stretch]
+    ready: str
+    """When the pod itself was ready; what comes later is waiting for others, or common to all."""
+
+
+class Startup(NamedTuple):
+    """How the pods came up, or, of a run that was submitted later, how its processes did."""
+
+    total: str
+    phases: Sequence[SimpleNamespace]
+    bars: Sequence[Bar]
+    aggregated: bool
+    """There are too many pods for a bar each: `bars` are of the slowest."""
+    since: str
+    """What the times are counted from."""
+    until: str
+    """What `total` ends with."""
+    ran: str
+    """How long the processes ran after `total`, in words: the two add up; and what is not known."""
+
+
+def startup(result: Result) -> Startup | None:
+    """None when no pod said when it reached two phases."""
     formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
     # A run that begins so much later than the plan was there, more than clocks differ, was submitted to a cluster that
     # had formed before; None for the first run of a cluster.
@@ -54,14 +88,14 @@ def startup(result: Result) -> SimpleNamespace | None:
     if ended and not any(COLLECTIVE in pod.phases for pod in result.pods):
         ran.append("When a first collective was done is not known.")
     until = "the first collective was done" if found[-1].words == PHASES[COLLECTIVE] else "the last pod was ready"
-    return SimpleNamespace(
+    return Startup(
         total=duration_text(whole),
         phases=found,
         bars=[_bar(pod, marks[pod.index], zero, whole) for pod in pods],
-        aggregated=aggregated,  # there are too many pods for a bar each: `bars` are of the slowest
-        since="the first pod’s start" if submitted is None else "the run’s submission",  # what times are counted from
-        until=until,  # what `total` ends with
-        ran=" ".join(ran),  # how long the processes ran after `total`: the two add up; and what is not known
+        aggregated=aggregated,
+        since="the first pod’s start" if submitted is None else "the run’s submission",
+        until=until,
+        ran=" ".join(ran),
     )
 
 
@@ -78,17 +112,15 @@ def _marks(pod: Pod, submitted: float | None) -> Marks:
     return sorted(found, key=lambda mark: mark[1])
 
 
-def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> SimpleNamespace:
-    """The stretches of one pod, `left` and `width` in percents of the whole. A phase that came at once, or out of its
-    order, has none."""
+def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
+    """The stretches of one pod. A phase that came at once, or out of its order, has none."""
     numbers = {name: number for number, name in enumerate(PHASES, 1)}
     stretches = [
-        SimpleNamespace(phase=numbers[name], left=_percent(before - zero, whole), width=_percent(time - before, whole))
+        Stretch(numbers[name], _percent(before - zero, whole), _percent(time - before, whole))
         for (_, before), (name, time) in pairwise(marks)
         if name in PHASES and time > before
     ]
-    ready = duration_text(_ready(marks) - zero)
-    return SimpleNamespace(label=f"pod {pod.index}", node=pod.node, stretches=stretches, ready=ready)
+    return Bar(f"pod {pod.index}", pod.node, stretches, duration_text(_ready(marks) - zero))
 
 
 def _ready(marks: Marks) -> float:
