@@ -57,8 +57,11 @@ TORCH_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "find-s
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Measures pods to find those that are slow or hang.")
-    for name, kind in (("--rank", int), ("--nodes", int), ("--lead", str), ("--port", int), ("--token", str)):
-        parser.add_argument(name, type=kind, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--lead", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--token", required=True)
     parser.add_argument("--interface", default="")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--over", choices=("tcp", "gloo", "nccl"))

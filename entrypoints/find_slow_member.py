@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 LOST = 75
 GRACE_SECONDS = 2.0
@@ -75,8 +75,8 @@ class FollowingMember:
 
     def measure(self, told: dict[str, Any]) -> list[Any]:
         """What each child said; 0 for one that did not in time. Raises EOFError when the conductor is lost."""
-        children = dict(start(work, told) for work in self.works[told["kind"]](told))
-        said = dict.fromkeys(children.values(), b"")
+        children = [start(work, told) for work in self.works[told["kind"]](told)]
+        said = {child.reader: b"" for child in children}
         until = time.monotonic() + told["deadline"]
         waiting, connection = set(said), self.lines.connection.fileno()
         try:
@@ -91,15 +91,21 @@ class FollowingMember:
                         waiting.discard(ready)
         finally:
             end(children)
-        return [json.loads((b"0\n" + data).split(b"\n")[-2]) for data in said.values()]
+        return [json.loads((b"0\n" + said[child.reader]).split(b"\n")[-2]) for child in children]
 
 
-def start(work: Work, told: Mapping[str, Any]) -> tuple[int, int]:
-    """A child that measures, and the descriptor from which what it says is read."""
+class MeasuringChild(NamedTuple):
+    """A process that measures, and the descriptor from which what it says is read."""
+
+    pid: int
+    reader: int
+
+
+def start(work: Work, told: Mapping[str, Any]) -> MeasuringChild:
     reader, writer = os.pipe()
     if child := os.fork():
         os.close(writer)
-        return child, reader
+        return MeasuringChild(child, reader)
     try:
         signal.alarm(int(told["deadline"]) + 2)  # should its parent be killed
         os.close(reader)
@@ -110,12 +116,12 @@ def start(work: Work, told: Mapping[str, Any]) -> tuple[int, int]:
         os._exit(0)
 
 
-def end(children: Mapping[int, int]) -> None:
+def end(children: Sequence[MeasuringChild]) -> None:
     """SIGKILL, and wait until they are gone, and their memory on GPUs is free. One that hangs in a device stays."""
-    for child, reader in children.items():
-        os.close(reader)
-        os.kill(child, signal.SIGKILL)
-    await_gone({*children})
+    for child in children:
+        os.close(child.reader)
+        os.kill(child.pid, signal.SIGKILL)
+    await_gone({child.pid for child in children})
 
 
 def await_gone(left: set[int]) -> None:

@@ -40,8 +40,8 @@ def smallest_failed(gathered: Sequence[Gathered]) -> Gathered | None:
 
 
 def _narrower(places: Sequence[Place], failed: Gathered, gathered: Sequence[Gathered]) -> list[list[int]]:
-    """The smallest group, which has `failed`, in halves by place; where both pass, halves across them, in two ways: any
-    two of the quarters have been together then."""
+    """The smallest group that failed, in halves by place; where both pass, halves across them, in two ways: any two of
+    the quarters have been together then."""
     nodes = sorted(failed.nodes, key=lambda node: (area(places[node]), node))
     quarter = [nodes[at * len(nodes) // 4 : (at + 1) * len(nodes) // 4] for at in range(4)]
     tried = {frozenset(one.nodes) for one in gathered}

@@ -121,11 +121,13 @@ def judge(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairVerdict
         ways=_ways_of_rails({rail: one.ways for rail, one in found.items()}, _slow_rails(measured)),
         dead=all(one.dead for one in found.values()),
         seen=max(one.seen for one in found.values()),
-        shares={
-            node: min(one.shares[node] for one in found.values() if node in one.shares)
-            for node in {node for one in found.values() for node in one.shares}
-        },
+        shares=_least([one.shares for one in found.values()]),
     )
+
+
+def _least(rails: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    nodes = {node for one in rails for node in one}
+    return {node: min(one[node] for one in rails if node in one) for node in nodes}
 
 
 def _on_rails(slow: Mapping[int, SlowNode], rails: int) -> SlowNode:
