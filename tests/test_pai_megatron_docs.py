@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.workloads.pai_megatron import versions
-from agent.workloads.pai_megatron.arguments import OF_SCRIPT, TRAINING, told_name
+from agent.workloads.pai_megatron.arguments import ITERATIONS, OF_SCRIPT, TRAINING, told_name
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT
 from agent.workloads.pai_megatron.options import SKIPS
 from tests.decide.test_pai_megatron import arguments, pods
@@ -28,7 +28,7 @@ def rows(heading: str) -> list[list[str]]:
 def test_every_argument_has_its_row() -> None:
     told = rows("### Arguments of the training")
     assert [(int(row[0]), row[1]) for row in told] == [(n, argument.name) for n, argument in enumerate(TRAINING, 1)]
-    assert all(f"`MP_{told_name(argument.name, 'true')}`" in PAGE for argument in TRAINING[-3:-1])
+    assert all(f"`MP_{told_name(name, 'true')}`" in PAGE for name in ITERATIONS)
 
 
 def test_the_defaults_of_the_arguments() -> None:

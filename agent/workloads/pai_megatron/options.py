@@ -234,8 +234,9 @@ def wrong(options: Options, environ: Mapping[str, str], gpus: RunGpus) -> Iterat
             "a pattern of that length is written in the script: leave it out"
         )
     yield from _wrong_data(options, environ)
-    for values in options.trainings.values() if "train" not in skipped else ():
-        yield from wrong_arguments(values, size, gpus)
+    if "train" not in skipped:
+        for values in options.trainings.values():
+            yield from wrong_arguments(values, size, gpus)
     if "convert" not in skipped and "PRETRAIN_CHECKPOINT_PATH" not in options.given:
         own = environ.get("MODEL_PARALLEL_ARGS", "")
         if problem := wrong_conversion(size, own, gpus, on_all=options.convert_on_all):
@@ -247,7 +248,7 @@ def _wrong_data(options: Options, environ: Mapping[str, str]) -> Iterator[str]:
     steps = {values["SFT"] for values in options.trainings.values()}
     for sft, other in (("true", "false"), ("false", "true")):
         for name in ("TRAIN_TOKENS", "WARMUP_TOKENS"):
-            variable, instead = (f"MP_{told_name(name, each)}" for each in (sft, other))
+            variable, instead = f"MP_{told_name(name, sft)}", f"MP_{told_name(name, other)}"
             if environ.get(variable) and sft not in steps:
                 yield f"{variable} is not for SFT={other}, which has {instead}"
     if options.raw and options.training["SFT"] != "true":

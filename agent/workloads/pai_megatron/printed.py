@@ -18,7 +18,8 @@ ITERATIONS, END = "iterations", "end.json"
 MOST_KEPT = 1000
 """Iterations of one training; a message has a limit."""
 LINE = re.compile(r"\biteration\s+([0-9]{1,12})/\s*([0-9]{1,12}) \|(.*)")
-TRAIN, JSON_SFT = TRAININGS = ("train", "json-sft")
+TRAIN, JSON_SFT = "train", "json-sft"
+TRAININGS = (TRAIN, JSON_SFT)
 """Stages."""
 
 

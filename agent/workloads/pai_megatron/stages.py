@@ -40,8 +40,9 @@ def stages(context: RunContext, options: Options) -> Iterator[Stage]:
     yield _convert(context, options)
     for name, values in options.trainings.items():
         yield _train(context, options, name, values)
-    for name, values in options.trainings.items() if options.keep else ():
-        yield from _keep(options, name, values)
+    if options.keep:
+        for name, values in options.trainings.items():
+            yield from _keep(options, name, values)
 
 
 def _environment(context: RunContext, options: Options) -> Stage:
