@@ -85,10 +85,11 @@ class Bench:
         """Whether anything was tested, and all was right."""
         chosen = [COLLECTIVES[name] for name in names]
         self.of = sum(1 + len(self.counts(each)) for each in chosen)
-        wrong = [found for each in chosen if (found := self.measure(each)) is not None]
-        if not wrong:
+        found = [self.measure(each) for each in chosen]
+        tested = [wrong for wrong in found if wrong is not None]
+        if not tested:
             self.world.say(f"# Nothing was tested: {self.world.backend} has none of {', '.join(names)}")
-        return bool(wrong) and not any(wrong)
+        return bool(tested) and not any(tested)
 
     def begin(self, what: str) -> None:
         self.number += 1

@@ -146,9 +146,7 @@ def pod_failures(index: int, status: int, output: str, error: str = "") -> list[
     names in its environment, to which it copies the error file of its root cause. Always at least one.
     """
     told = _from_error_file(index, error)
-    root = output.rfind(_ROOT)
-    entries = sorted(_ENTRY.finditer(output), key=lambda entry: entry.start() < root)
-    listed = [_from_entry(index, entry, output) for entry in entries]
+    listed = _listed(index, output)
     if not listed:
         return [_alone(index, status, output, told)]
     if told is None or not listed[0].message.endswith(told.message):  # a traceback has the module, too
@@ -214,6 +212,13 @@ def _from_error_file(index: int, text: str) -> Failure | None:
         timestamp=finite(extra.get("timestamp")),
     )
     return _judged(found, said)
+
+
+def _listed(index: int, output: str) -> list[Failure]:
+    """The processes of torchrun's summary, its root cause, which it prints last, first."""
+    root = output.rfind(_ROOT)
+    entries = sorted(_ENTRY.finditer(output), key=lambda entry: entry.start() < root)
+    return [_from_entry(index, entry, output) for entry in entries]
 
 
 def _from_entry(index: int, entry: re.Match[str], output: str) -> Failure:
