@@ -42,7 +42,8 @@ LOG_ERRORS = 2
 
 
 def own_rank() -> str | None:
-    """Launchers have none of these. What a rank starts has them, but not this directory in its PYTHONPATH."""
+    """Which rank this process is; None: it is not one. Launchers have none of these variables. What a rank starts has
+    them, but not this directory in its PYTHONPATH."""
     return os.environ.get("OMPI_COMM_WORLD_RANK") or (os.environ.get("RANK") if "LOCAL_RANK" in os.environ else None)
 
 
