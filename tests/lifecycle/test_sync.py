@@ -174,14 +174,13 @@ def test_failure_comes_before_done() -> None:
     assert told.outcome == WaitOutcome(7, "pod 1 says that x failed: no space")
 
 
-@pytest.mark.parametrize("whose", [0, 2])
-def test_a_pod_that_dies_ends_the_wait_within_its_lease(whose: int) -> None:
+@pytest.mark.parametrize(("whose", "awaited"), [(0, {0}), (2, {0, 2}), (0, {2})])
+def test_a_pod_that_dies_ends_the_wait_within_its_lease(whose: int, awaited: set[int]) -> None:
     world = World()
-    leader = world.beats(0, world.nonce())
-    pod = leader if whose == 0 else world.beats(whose, world.nonce())
-    _, told = world.waits({0, whose})
+    pods = {index: world.beats(index, world.nonce()) for index in sorted({0, *awaited})}
+    _, told = world.waits(awaited)
     world.run(15.0)
-    pod.dead = True
+    pods[whose].dead = True
     world.run()
     assert told.outcome is not None and told.outcome.code == 75
     assert told.outcome.what.startswith(f"pod {whose} (for 1")
