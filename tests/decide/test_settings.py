@@ -371,6 +371,11 @@ def test_an_unknown_name_that_is_near_to_none() -> None:
     assert warnings == ("A4_QQQQQQQQQQQQQQQQQQQQ is not a setting of a4-agent",)
 
 
+def test_a_command_in_a_run_does_not_warn_of_what_the_agent_gave_it() -> None:
+    _, warnings = read_settings(POD | {"A4_RUN": "torchrun-1a2b", "A4_NODE_RANK": "0", "A4_WHY_DIR": "/x"}, Found())
+    assert warnings == ()
+
+
 @pytest.mark.parametrize(
     ("extra", "script", "argument", "workload", "came_from"),
     [
