@@ -217,3 +217,9 @@ def test_a_pod_whose_logs_name_the_network_of_some_steps_alone_is_silent() -> No
     network = NcclNetwork.of(logged)
     assert network.silent(["a", "b"], [0, 1, 2]) == [1, 2]
     assert network.silent(["a"], [0, 1]) == []
+
+
+def test_tests_are_told_in_the_order_in_which_they_ran() -> None:
+    gib = Transport(("gIB",))
+    network = NcclNetwork.of({0: Logged({"b": gib}), 1: Logged({"b": gib, "a": gib})}, ["a", "left out", "b"])
+    assert list(network.transports) == ["a", "b"]

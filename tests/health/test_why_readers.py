@@ -169,6 +169,17 @@ def test_counts_of_the_query_before() -> None:
     assert isinstance(ras, Ras) and isinstance(before, Ras)
     assert since(ras, before).moves
     assert not since(ras, ras).moves and not since(before, ras).moves
+    assert not since(ras, Ras("OK", ())).moves  # a communicator of which nothing was known
+
+
+def test_ranks_that_are_behind_in_different_operations_blame_nobody() -> None:
+    counts = [
+        RasCount(name, 7 + (rank == first), str(rank))
+        for name, first in (("AllReduce", 0), ("Broadcast", 1))
+        for rank in (0, 1)
+    ]
+    assert least(counts[:2]) == counts[1]
+    assert least(counts) is None
 
 
 @pytest.mark.parametrize("heading", ["collective", "AllReduce"])
