@@ -326,10 +326,12 @@ def test_a_damaged_record_is_none() -> None:
 
 def test_other_inputs_make_it_anew_and_keep_the_old() -> None:
     storage = storage_of("old things", records=True)
+    storage.things["/mnt/clone-GCP"] = Thing(OLD)  # nobody knows what an older launcher made it from
     site = Fake(storage)
     run(site, [CLONE])
     assert site.worked == ["clone"] and "commit old, now new" in site.said[0]
-    assert sorted(thing.of["commit"] for path, thing in storage.things.items() if "clone" in path) == ["new", "old"]
+    clones = [thing.of["commit"] for path, thing in storage.things.items() if "clone" in path]
+    assert sorted(clones) == ["new", "old", "old"]
 
 
 def test_what_an_older_launcher_has_elsewhere_is_linked() -> None:
