@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.commands.run import GATES
+from agent.lifecycle.runs.gate import LOOK_SECONDS
 from tests.fake.pod import COUNTED
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
@@ -179,6 +180,13 @@ def test_a_pod_that_does_not_look_at_itself_is_named(word: str) -> None:
     said = world.pod(0).said()
     assert (said["what"], said["where"]) == ("the gate: pod 1 of 3 did not answer", world.pod(1).where)
     assert said["why"].startswith("go on without: a4-agent run --exclude 1 …\n")
+
+
+def test_a_pod_that_says_that_it_cannot_look_at_itself_is_not_waited_for() -> None:
+    world = gated("true")
+    world.pod(1).health = {}
+    assert set(world.run().values()) == {69}, world.dump()
+    assert world.seconds < LOOK_SECONDS
 
 
 def test_a_pod_that_is_lost_at_the_gate_ends_the_job() -> None:

@@ -67,6 +67,17 @@ def test_of_a_command_nobody_counts_ranks() -> None:
     assert (found["ranks"], len(found["pods"])) == (None, len(world.pods))
 
 
+def test_nothing_is_told_of_what_cannot_be_masked() -> None:
+    """A secret that is one of our own words: what stands in its place is no record any more."""
+    world = sleeping(last={"A4_SECRET_ENV": "MINE", "MINE": "launcher"})
+    for pod in world.pods:
+        pod.life = FOREVER
+        pod.processes = (process(pod.index)._replace(role="launcher"),)
+    found = world.ask(1, "why", run=world.submit(1, "script"))["ok"]
+    told = {pod["pod"]: (len(pod["processes"]), [source["why"] for source in pod["sources"]]) for pod in found["pods"]}
+    assert told[3][0] == 0 and "cannot be masked" in told[3][1][0], told
+
+
 # Silence
 
 
