@@ -168,6 +168,8 @@ def test_past_runs() -> None:
     shown = describe(from_json(PodState, state), None, 0.0, 5000.0, columns=80).splitlines()
     assert all(len(line) <= 80 for line in shown)
     assert shown[-3].startswith("  lr-0.1 ") and re.search(r" 0  torchrun x+…$", shown[-3])
+    narrow = describe(from_json(PodState, state), None, 0.0, 5000.0, columns=30).splitlines()[-5:-2]
+    assert "  lr-0.1" in narrow[2] and all(len(line) <= 30 for line in narrow)
 
 
 def test_many_past_runs() -> None:
