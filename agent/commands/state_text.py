@@ -24,6 +24,7 @@ PAST_LINES = 3
 """Lines of a screen that the table of past runs needs beside its rows."""
 LEAST_PAST = PAST_LINES + 3
 """Lines of a screen that pods leave to past runs: then pods of a place share one."""
+LEAST_COMMAND = 8
 INDENT = "  "
 LOGS = "a4-agent logs RUN prints its output, a4-agent get RUN fetches results and logs"
 OLDER = "Output: a4-agent logs RUN"
@@ -145,12 +146,23 @@ def _past(state: PodState, now: float, columns: int, most: int) -> list[str]:
     out |= {"end"} if not any(map(_failure, shown)) else set()
     keep = [at for at, name in enumerate(header) if name not in out]
     header, *rows = ([row[at] for at in keep] for row in (header, *rows))
-    room = columns and columns - len(INDENT)
-    table = render(header, rows, (header.index("took"), header.index("code")), columns=room)
-    lines = _indented(_cut(line, room) for line in table.splitlines())
+    lines = _indented(_past_lines(header, rows, columns - len(INDENT)))
     older = len(runs) - len(shown)
     more = f"and {older} older: a4-agent status --json. " if older else ""
     return ["", *lines, f"{more}{OLDER if older else LOGS}"]
+
+
+def _past_lines(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """On a terminal a command has the rest of the line, or half of it where the end stands behind it."""
+    at = header.index("command")
+    right = [header.index("took"), header.index("code")]
+    if columns > 0:
+        before = max(map(len, render(header[:at], [row[:at] for row in rows], right).splitlines()))
+        room = max(LEAST_COMMAND, (columns - before - 2) // 2)
+        texts = [f"{_cut(row[at], room)}  {row[-1]}" if row[at + 1 :] and row[-1] else row[at] for row in rows]
+        header, rows = header[: at + 1], [[*row[:at], text] for row, text in zip(rows, texts, strict=True)]
+    lines = render(header, rows, right).splitlines()
+    return [_cut(line, columns) for line in lines] if columns > 0 else lines
 
 
 def _command(run: RunSummary) -> str:
