@@ -68,7 +68,7 @@ class Coordinator:
         self._bookings = Bookings(pod, self._preparations, self.roster, self._run_judged)
         self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
-        self._idling = Idling(pod, self._is_idle, self._leave_orderly)
+        self._idling = Idling(pod, lambda: self._bookings.idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
@@ -183,9 +183,6 @@ class Coordinator:
             self._idling.stop()
         self._bookings.begin(run)
 
-    def _is_idle(self) -> bool:
-        return self._phase is JobPhase.SLEEPING and self._bookings.idle
-
     def _release(self, force: bool, answer: Answer, *, waits: bool = True) -> None:
         """End a sleeping cluster and answer with its recorded code, also when it ends already. Raises ClusterBusy.
 
@@ -225,6 +222,7 @@ class Coordinator:
             self._job_fails(why)
             return
         self._phase = JobPhase.LEAVING
+        self._idling.stop()
         self._bookings.cancel_all(why)
         # Later: who asked for it is answered first.
         self._bookings.when_idle(lambda: self._pod.machine.later(0.0, self._say_end))
