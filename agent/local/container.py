@@ -67,7 +67,7 @@ class Container:
         self._files: list[int] = []
         self._code = 0
         self._awaited = 4
-        """Of its start, its first process and the two pipes, how many have not come to their end."""
+        """How many of these have not come to their end: its start, its first process, the two pipes."""
         loop.watch(self._status.fileno(), READ, self._on_status)
         loop.watch(self.pidfd, READ, self._on_exit)
         loop.watch(out, READ, lambda: self._on_output("out", out))

@@ -68,7 +68,7 @@ def test_of_a_command_nobody_counts_ranks() -> None:
 
 
 def test_nothing_is_told_of_what_cannot_be_masked() -> None:
-    """A secret that is one of our own words: what stands in its place is no record any more."""
+    """A secret that is one of our own words: with what stands in its place the record cannot be read."""
     world = sleeping(last={"A4_SECRET_ENV": "MINE", "MINE": "launcher"})
     for pod in world.pods:
         pod.life = FOREVER

@@ -160,8 +160,20 @@ class Stages:
         found = []
         for one in self.low():
             peer, limit = peers[one.rank], f"more than {1 - one.measure.floor:.0%} of the usual speed"
-            name, action, value = one.measure.name, ACTION.format(peer.index), str(one).partition(": ")[2]
-            found.append(Finding(name, "bad", "fatal", peer.index, peer.node, one.device, value, limit, SOURCE, action))
+            found.append(
+                Finding(
+                    one.measure.name,
+                    "bad",
+                    "fatal",
+                    peer.index,
+                    peer.node,
+                    one.device,
+                    value=str(one).partition(": ")[2],
+                    limit=limit,
+                    source=SOURCE,
+                    action=ACTION.format(peer.index),
+                )
+            )
         return found
 
     def tables(self, peers: Sequence[PlannedPeer]) -> list[Table]:
