@@ -7,7 +7,9 @@ else they would all be done long before the clusters, and the cores idle wheneve
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
@@ -63,12 +65,37 @@ class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         return units(self.collection)
 
     def _assign_work_unit(self, node: Any) -> None:
-        unit = next_unit(list(self.workqueue), self.nodes.index(node) < AT_ONCE)
+        before = takewhile(lambda each: each is not node, self.nodes)
+        takes_real = sum(not each.shutting_down for each in before) < AT_ONCE
+        unit = next_unit(list(self.workqueue), takes_real)
         if unit:
             self.workqueue.move_to_end(unit, last=False)
-            super()._assign_work_unit(node)
+            with suppress(OSError):  # it has died, and is removed next
+                super()._assign_work_unit(node)
         else:
             node.shutdown()
+
+    def _reschedule(self, node: Any) -> None:
+        """A worker begins a test when it knows the next one, or that there is none: one unit may be one test."""
+        if node not in self.registered_collections:  # replaces one that died, and collects its tests yet
+            return
+        super()._reschedule(node)
+        if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test in which the worker died, if it did; the other workers get the tests that it had yet to run.
+
+        xdist gives out what the worker had already run as well, as units without tests, and waits for them for ever;
+        and it gives out the test that kills its worker again.
+        """
+        left = [nodeid for unit in self.assigned_work.pop(node).values() for nodeid, done in unit.items() if not done]
+        for nodeid in left[1:]:
+            self.workqueue.setdefault(self._split_scope(nodeid), {})[nodeid] = False
+        if left:
+            for other in self.nodes:
+                self._reschedule(other)
+        return left[0] if left else None
 
 
 def units(nodeids: list[str]) -> dict[str, str]:

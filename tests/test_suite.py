@@ -126,6 +126,34 @@ def test_who_leaves_something_fails_by_its_own_name(tmp_path: Path) -> None:
     assert "ERROR test_leaves.py::test_leaves_a_process" in done.stdout
 
 
+KILLS_ITS_WORKER = """
+import os, pytest
+
+@pytest.mark.parametrize("n", range(30))
+def test_x(n):
+    if n == 12:
+        os._exit(1)
+"""
+
+
+def test_a_test_that_kills_its_worker_fails_once_and_the_others_run(tmp_path: Path) -> None:
+    """As one that hangs does (faulthandler_exit_on_timeout). xdist alone waits for ever for what had run before it."""
+    (tmp_path / "tests/cluster").mkdir(parents=True)
+    (tmp_path / "tests/cluster/test_x.py").write_text(KILLS_ITS_WORKER)
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--import-mode=importlib"]
+    done = subprocess.run(
+        [*argv, "-n", "2", "--dist", "loadscope", f"--rootdir={tmp_path}", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 1 and "1 failed, 29 passed" in done.stdout, done.stdout + done.stderr
+    assert "crashed while running 'tests/cluster/test_x.py::test_x[12]'" in done.stdout
+
+
 SHORT = [
     limits_of_env({"A4_LEASE_SECONDS": "29"}),
     limits_of_words(["run", "--stall-timeout", "4", "nccl"]),
