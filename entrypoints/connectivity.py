@@ -189,7 +189,7 @@ def measure(comm: Any, pair: tuple[int, int], options: argparse.Namespace) -> di
     if not first:
         return None
     found = {"ranks": list(pair), "latency_us": round(latency * 1e6, 2)}
-    return {**found, "bandwidth_gb_s": round(best, 4), "bytes": best_size}
+    return {**found, "bandwidth_gb_s": float(f"{best:.4g}"), "bytes": best_size}
 
 
 def round_trips(comm: Any, peer: int, first: bool, repeats: int) -> float:
