@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -30,7 +31,7 @@ def find(trial: Trial, *words: str) -> str:
     pods = set(range(PODS)) - set(map(int, words[1:]))
     assert states(result_of(trial, done))["ok"] == pods and "--exclude" not in done.stdout, done.stdout
     assert done.returncode == (0 if "find-slow: none of" in done.stdout else 65), done
-    return done.stdout
+    return re.sub(r"  \d+ pairs? of good pods w\w+ slow only once: not counted\n", "", done.stdout)  # on busy cores
 
 
 def find_bad(trial: Trial, pod: int, how: str) -> None:
@@ -66,7 +67,8 @@ def test_one_way_that_is_slow_or_dead(trial: Trial, rate: str) -> None:
     with ExitStack() as end:
         end.callback(trial.cluster.slow_way, 1, (), nic=NIC)
         trial.cluster.slow_way(1, [0], rate, NIC)
-        assert "  the way between pods 0-1 is slow each time\n\n" in find(trial)
+        told = find(trial)
+        assert "  the way between pods 0-1 is slow each time\n\n" in told, told
 
 
 def test_the_border_of_a_block(trial: Trial) -> None:
@@ -76,7 +78,8 @@ def test_the_border_of_a_block(trial: Trial) -> None:
         for pod in inside:
             end.callback(trial.cluster.slow_way, pod, (), nic=NIC)
             trial.cluster.slow_way(pod, outside, LOW, NIC)
-        assert "  all ways into /c/b1 are slow; inside it, and elsewhere, they are not\n\n" in find(trial)
+        told = find(trial)
+        assert "  all ways into /c/b1 are slow; inside it, and elsewhere, they are not\n\n" in told, told
 
 
 def test_a_probe_that_is_stopped(trial: Trial) -> None:
