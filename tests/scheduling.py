@@ -65,6 +65,7 @@ class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         return units(self.collection)
 
     def _assign_work_unit(self, node: Any) -> None:
+        # Workers that end make room: else nobody would take the clusters of the last one that died.
         before = takewhile(lambda each: each is not node, self.nodes)
         takes_real = sum(not each.shutting_down for each in before) < AT_ONCE
         unit = next_unit(list(self.workqueue), takes_real)

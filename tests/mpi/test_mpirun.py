@@ -220,8 +220,8 @@ def test_a_run_s_processes_are_marked_on_each_pod(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, ["sh", "-c", leaves], per_node=1)
     assert run.whole().end.code == 0
     for index, pod in enumerate(pods.pods):
-        pid = "$(until pgrep -fx 'sleep 600'; do sleep 0.1; done)"  # the rank ends before its child is this program
-        found = pod.run(f"for pid in {pid}; do grep ^Groups: /proc/$pid/status; done")
+        pids = "$(until pgrep -fx 'sleep 600'; do sleep 0.1; done)"  # the rank ends before its child is this program
+        found = pod.run(f"for pid in {pids}; do grep ^Groups: /proc/$pid/status; done")
         # That of the lead inherits it from mpirun, which the agent starts.
         assert found.startswith("Groups:") and (str(GROUP) in found.split()) is (index > 0)
 
