@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent import wire
-from agent.catalogue import RUNNABLE
+from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi, MpiVersion
 from agent.decide.plan import Plan, PlannedPeer
@@ -26,11 +26,11 @@ from agent.workloads.held_rank import invitation
 from tests.cluster.programs.internode import NEWEST, RELEASES, measured
 from tests.decide.rank_records import TOKENS, common, end, text
 
-NAMES = [*RUNNABLE, "exec", "mpirun", "torchrun"]
 PEERS = tuple(
     PlannedPeer(i, f"job-workload-0-{i}.job", f"10.0.0.{i}", f"node-{i}", (), f"job-workload-0-{i}-x7k2p")
     for i in (2, 0, 1)
 )
+WHERE = "pod 1, job-workload-0-1-x7k2p, node node-1"
 FOUR, FIVE = MpiVersion(4, 1, 4), MpiVersion(5, 0, 11)
 TIMED_OUT = JobEnd(Exit.TIME_LIMIT, "hit the time limit", why="pod 0: in the all-reduce")
 
@@ -82,11 +82,11 @@ def test_what_users_programs_are_given_is_no_unknown_setting_where_they_call_the
     assert examine({**made.env, "A4_JOBSET_UID": "11-22"}, Found()).warnings == ()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_all_are_known_by_their_names(name: str) -> None:
-    workload: Workload = find_workload(name)
-    assert workload.name == name
-    assert workload.exclusive == workload.fail_fast == (name != "exec")
+def test_all_are_known_by_their_names() -> None:
+    for name in WORKLOADS:
+        workload: Workload = find_workload(name)
+        assert workload.name == name
+        assert workload.exclusive == workload.fail_fast == (name != "exec"), name
 
 
 def test_another_is_refused() -> None:
@@ -142,18 +142,10 @@ def test_every_slot_has_a_rank() -> None:
     assert {"A4_RUN", "A4_RANKS_DIR", "A4_RANKS_PATH", "HF_TOKEN"} <= set(options(made, "-x"))
 
 
-@pytest.mark.parametrize(
-    ("wish", "ranks"),
-    [
-        ({"ranks": 4}, "4"),
-        ({"ranks": 6}, "6"),
-        ({"per_node": 1}, "3"),
-        ({"per_node": 2}, "6"),
-        ({"per_node": 1, "ranks": 2}, "2"),
-    ],
-)
-def test_fewer_ranks_than_slots(wish: dict[str, int], ranks: str) -> None:
-    assert options(launched(context("mpirun", "./a.out", wish=wish)), "-np") == [ranks]
+def test_fewer_ranks_than_slots() -> None:
+    wishes = [{"ranks": 4}, {"ranks": 6}, {"per_node": 1}, {"per_node": 2}, {"per_node": 1, "ranks": 2}]
+    made = [launched(context("mpirun", "./a.out", wish=wish)) for wish in wishes]
+    assert [options(one, "-np") for one in made] == [["4"], ["6"], ["3"], ["6"], ["2"]]
 
 
 @pytest.mark.parametrize(
@@ -209,12 +201,6 @@ def test_only_open_mpi_5_needs_patience_at_the_end() -> None:
     assert float(made.env["A4_RANKS_LINGER"]) > 0
 
 
-def test_variables_that_ranks_cannot_have_are_noted() -> None:
-    assert launched(context("mpirun", "./a.out")).notes == []
-    (note,) = launched(context("mpirun", "./a.out", environ={"my.token": "canary"})).notes
-    assert "'my.token'" in note and "canary" not in note
-
-
 WELL = dict.fromkeys(range(6), RankEnd(0))
 TOLD = JobEnd(143, "told to end by SIGTERM", "pod 0")
 KILLED, OPEN = RankEnd(143, 2.0), RankEnd(None)
@@ -243,8 +229,6 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(205, ranks={**WELL, 5: RankEnd(None)}), 75, "agent", "daemon was lost"),
         (Outcome(205, ranks={**WELL, 5: RankEnd(143, 1.0)}), 75, "agent", "daemon was lost"),
         # Ranks print what they like.
-        (Outcome(0, ranks=WELL, output=LOST), 0, "workload", "a.out done"),
-        (Outcome(0, ranks=WELL, output=SIGNALLED), 0, "workload", "a.out done"),
         (Outcome(14, ranks={**WELL, 5: RankEnd(7, 1.0)}, output=LOST), 7, "workload", "rank 5 failed (pod 1, "),
         (Outcome(0, ranks={**WELL, 5: RankEnd(14, 1.0)}, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "node node-0: not heard for 30 s"),
@@ -253,19 +237,9 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(1, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 failed (pod 0, "),
         (Outcome(205, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 failed (pod 0, "),
         (Outcome(0, ranks={**WELL, 3: RankEnd(75, 1.0)}), 75, "workload", "rank 3 failed (pod 0, "),
-        (
-            Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TIMED_OUT),
-            124,
-            "agent",
-            "rank 3 on pod 0 ended with exit code 7",
-        ),
+        (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TIMED_OUT), 124, "agent", "rank 3 on pod 0 ended with"),
         (Outcome(127, ranks={**WELL, 3: RankEnd(127, 1.0)}), 127, "workload", "127 is its own code"),
-        (
-            Outcome(137, ranks={0: RankEnd(143), 2: RankEnd(None)}, output=SIGNALLED),
-            137,
-            "workload",
-            "rank 2 on node-1",
-        ),
+        (Outcome(137, ranks={0: RankEnd(143), 2: OPEN}, output=SIGNALLED), 137, "workload", "rank 2 on node-1"),
         (Outcome(137, ranks={**WELL, 3: RankEnd(137, 1.0)}), 137, "workload", "was killed by SIGKILL (pod 0, "),
         (Outcome(137, ranks={}, output=SIGNALLED), 137, "workload", "rank 2 on node-1 was killed by signal 9"),
         # It did not come to ranks.
@@ -322,15 +296,15 @@ BELIEVED = {
 
 
 @pytest.mark.parametrize("version", [FOUR, FIVE], ids=str)
-@pytest.mark.parametrize("situation", ENDS)
-@pytest.mark.parametrize("saying", SAYINGS)
-def test_words_of_mpirun_that_a_rank_prints_change_no_code(situation: str, version: MpiVersion, saying: str) -> None:
+def test_words_of_mpirun_that_a_rank_prints_change_no_code(version: MpiVersion) -> None:
     some = context("mpirun", "a.out", mpi=Mpi("/usr/bin/mpirun", version))
-    status, ranks = ENDS[situation]
-    outcome = Outcome(status, ranks=ranks, stuck="hangs" in situation)
-    silent, printed = judged(some, outcome).end, judged(some, replace(outcome, output=f"{saying}\n")).end
-    expected = 75 if (situation, saying) in BELIEVED else silent.code
-    assert (printed.code, printed.origin) == (expected, silent.origin if expected == silent.code else "agent"), printed
+    for situation, (status, ranks) in ENDS.items():
+        outcome = Outcome(status, ranks=ranks, stuck="hangs" in situation)
+        silent = judged(some, outcome).end
+        for saying in SAYINGS:
+            end = judged(some, replace(outcome, output=f"{saying}\n")).end
+            expected = (75, "agent") if (situation, saying) in BELIEVED else (silent.code, silent.origin)
+            assert (end.code, end.origin) == expected, (situation, saying, end)
 
 
 def test_a_lost_daemon_is_named_with_its_pod() -> None:
@@ -400,22 +374,16 @@ def test_connectivity_is_judged_on_every_slot_and_so_has_a_rank_there_whatever_w
 
 
 def test_torchrun_by_the_plan() -> None:
+    """Each option by itself: tests/decide/test_torchrun.py."""
     made = launched(context("torchrun", "train.py", index=0, wish={"cwd": "/work"}))
     assert list(made.argv[:3]) == ["python3", "-m", "torch.distributed.run"]
-    assert options(made, "--nnodes") == ["3"]
-    assert options(made, "--node-rank") == ["1"]
-    assert options(made, "--nproc-per-node") == ["2"]
-    assert options(made, "--master-addr") == ["job-workload-0-2.job"]
-    assert options(made, "--master-port") == ["6002"]
+    names = ("--nnodes", "--node-rank", "--nproc-per-node", "--master-addr", "--master-port")
+    assert [options(made, name) for name in names] == [["3"], ["1"], ["2"], ["job-workload-0-2.job"], ["6002"]]
     assert (made.argv[-1], made.cwd, made.port) == ("train.py", "/work", 0)
     assert made.env["GLOO_SOCKET_IFNAME"] == "eth0"
     assert launched(context("torchrun", "train.py")).port == 6002
-
-
-def test_torchrun_on_one_pod_needs_no_name() -> None:
-    made = launched(context("torchrun", "train.py", plan=Plan("epoch", 2, PEERS[:1]), wish={"per_node": 1}))
-    assert options(made, "--master-addr") == ["127.0.0.1"]
-    assert options(made, "--nproc-per-node") == ["1"]
+    alone = launched(context("torchrun", "train.py", plan=Plan("epoch", 2, PEERS[:1]), wish={"per_node": 1}))
+    assert [options(alone, name) for name in names[2:4]] == [["1"], ["127.0.0.1"]]
 
 
 def test_torchruns_workers_keep_their_last_words() -> None:
@@ -432,7 +400,7 @@ def test_a_python_without_torch() -> None:
     output = "Error while finding module specification for 'torch.distributed.run' (ModuleNotFoundError: …)"
     outcome = Outcome(0, statuses={1: 1}, first=1, failures={1: FailedPart(output)})
     end = judged(context("torchrun", "train.py"), outcome).end
-    assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1-x7k2p, node node-1")
+    assert (end.code, end.origin, end.where) == (66, "agent", WHERE)
 
 
 OF_TORCHRUN = """\
@@ -453,14 +421,9 @@ Root Cause (first observed failure):
 def test_a_rank_of_torchrun_without_an_error_file_is_told_with_its_last_lines() -> None:
     outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(OF_TORCHRUN)})
     end = judged(context("torchrun", "train.py"), outcome).end
-    assert (end.code, end.what, end.where) == (
-        1,
-        "rank 4 was killed by SIGKILL",
-        "pod 1, job-workload-0-1-x7k2p, node node-1",
-    )
-    assert (
-        end.why.splitlines()[:2] == ["last lines of its output:", "  [rank4]: no space left"] and "rank5" not in end.why
-    )
+    assert (end.code, end.what, end.where) == (1, "rank 4 was killed by SIGKILL", WHERE)
+    assert end.why.splitlines()[:2] == ["last lines of its output:", "  [rank4]: no space left"]
+    assert "rank5" not in end.why
 
 
 # Without a rank, which somebody starts in a terminal
@@ -552,29 +515,29 @@ def test_a_debugger_without_a_terminal(without: int | None, said: str) -> None:
 # On every pod
 
 
-@pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
-def test_all_pods_ended_well(name: str) -> None:
-    end = judged(context(name, "hostname"), Outcome(0, statuses={0: 0, 1: 0, 2: 0})).end
-    assert (end.code, end.origin) == (0, "workload")
+LOST_1 = {1: "not heard for 30 s"}
 
 
 @pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
-def test_a_lost_pod_is_75(name: str) -> None:
-    end = judged(context(name, "hostname"), Outcome(0, statuses={0: 0, 2: 0}, lost={1: "not heard for 30 s"})).end
-    assert end.code == 75 and "node node-1: not heard for 30 s" in end.why
-
-
-@pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
-def test_why_it_was_ended(name: str) -> None:
-    outcome = Outcome(0, statuses={0: 0, 1: 0, 2: 0}, cause=TIMED_OUT)
-    assert judged(context(name, "hostname"), outcome).end == TIMED_OUT
+def test_ends_of_all_pods(name: str) -> None:
+    some, well = context(name, "hostname"), {0: 0, 1: 0, 2: 0}
+    good, late, lost = (
+        judged(some, outcome).end
+        for outcome in (
+            Outcome(0, statuses=well),
+            Outcome(0, statuses=well, cause=TIMED_OUT),
+            Outcome(0, statuses={0: 0, 2: 0}, lost=LOST_1),
+        )
+    )
+    assert (good.code, good.origin) == (0, "workload") and late == TIMED_OUT
+    assert lost.code == 75 and f"{WHERE}: not heard for 30 s" in lost.why
 
 
 @pytest.mark.parametrize("name", ["script", "torchrun"])
 def test_the_pod_that_failed_first_is_the_cause_and_not_those_that_were_ended_for_it(name: str) -> None:
     outcome = Outcome(0, statuses={0: -15, 1: -11, 2: 0}, first=1, lost={0: "not heard for 30 s"})
     end = judged(context(name, "train.py"), outcome).end
-    assert (end.code, end.origin, end.where) == (139, "workload", "pod 1, job-workload-0-1-x7k2p, node node-1")
+    assert (end.code, end.origin, end.where) == (139, "workload", WHERE)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -612,12 +575,6 @@ def test_the_sizes_of_a_run_are_its_own(name: str, wish: dict[str, Any], pods: s
     assert own.env["WORLD_SIZE"] == "9" and "NNODES" not in own.env
 
 
-def test_no_script_is_mounted() -> None:
-    with pytest.raises(AgentError, match="no task script") as caught:
-        find_workload("script").launch(context("script", script=""))
-    assert caught.value.code == 66
-
-
 def test_nothing_is_started_for_none() -> None:
     some = context("none")
     assert find_workload("none").launch(some) is None
@@ -631,24 +588,18 @@ def test_exec_is_the_command_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "code", "what"),
+    ("statuses", "lost", "code", "what"),
     [
-        ({0: 0, 1: 7, 2: 0}, 7, "df ended with exit code 7 on pod 1"),
-        ({0: 7, 1: 7, 2: 0}, 7, "df ended with exit code 7 on pods 0-1"),
-        ({0: 1, 1: -9, 2: 1}, 137, "df ended with exit code 1 on pods 0,2; 137 on pod 1"),
+        ({0: 0, 1: 7, 2: 0}, {}, 7, "df ended with exit code 7 on pod 1"),
+        ({0: 7, 1: 7, 2: 0}, {}, 7, "df ended with exit code 7 on pods 0-1"),
+        ({0: 1, 1: -9, 2: 1}, {}, 137, "df ended with exit code 1 on pods 0,2; 137 on pod 1"),
+        ({0: 7, 2: 0}, LOST_1, 75, f"{WHERE}: not heard for 30 s\ndf ended with exit code 7 on pod 0"),
     ],
 )
-def test_the_code_of_exec(statuses: dict[int, int], code: int, what: str) -> None:
-    end = judged(context("exec", "df"), Outcome(0, statuses=statuses)).end
-    assert (end.code, end.what, end.origin) == (code, what, "workload")
-
-
-def test_exec_with_a_lost_pod_and_a_failure() -> None:
-    end = judged(context("exec", "df"), Outcome(0, statuses={0: 7, 2: 0}, lost={1: "gone"})).end
-    assert (
-        end.code == 75
-        and end.why == "pod 1, job-workload-0-1-x7k2p, node node-1: gone\ndf ended with exit code 7 on pod 0"
-    )
+def test_the_code_of_exec(statuses: dict[int, int], lost: dict[int, str], code: int, what: str) -> None:
+    end = judged(context("exec", "df"), Outcome(0, statuses=statuses, lost=lost)).end
+    assert end.code == code and what in str(end), str(end)
+    assert (end.origin == "workload") == (code != 75)
 
 
 # deepep
@@ -717,69 +668,45 @@ def test_what_deepep_cannot_run_on(plan: Plan, args: list[str], code: int, what:
     assert judged(some, Outcome(0)).end.code == code
 
 
-@pytest.mark.parametrize(
-    ("args", "warned"),
-    [(["--pressure-test-mode", "1"], 1), (["--pressure-test-mode=2"], 1), (["--pressure-test-mode", "0"], 0), ([], 0)],
-)
-def test_the_endless_test_is_warned_of(args: list[str], warned: int) -> None:
-    assert len(launched(deepep(*args)).notes) == warned
+def test_the_endless_test_is_warned_of() -> None:
+    words = (["--pressure-test-mode", "1"], ["--pressure-test-mode=2"], ["--pressure-test-mode", "0"], [])
+    assert [len(launched(deepep(*args)).notes) for args in words] == [1, 1, 0, 0]
+
+
+def ended(
+    status: int = 0, ranks: Mapping[int, RankEnd] = THREE, cause: JobEnd | None = None, **odd: Mapping[str, str] | None
+) -> Outcome:
+    return Outcome(status, ranks=ranks, notes=noted(**odd), cause=cause)
+
+
+FELL = {**THREE, 2: RankEnd(1, 1.0)}
+CUT = {"output": CASE.replace(" passed", ""), "errors": ASSERTION}
 
 
 @pytest.mark.parametrize(
     ("outcome", "code", "origin", "text"),
     [
-        (Outcome(0, ranks=THREE, notes=noted()), 0, "workload", "32 of 32 cases passed on each of 3 nodes"),
-        (Outcome(-15, ranks=THREE, notes=noted(), stuck=True), 0, "workload", "DeepEP is good"),
+        (ended(), 0, "workload", "32 of 32 cases passed on each of 3 nodes"),
+        (replace(ended(-15), stuck=True), 0, "workload", "DeepEP is good"),
         # Neither mpirun's status nor the ranks' prove anything.
-        (Outcome(0, notes=noted()), 65, "agent", "ranks are missing"),
+        (ended(ranks={}), 65, "agent", "ranks are missing"),
         (Outcome(0, ranks=THREE), 65, "workload", "pod 0 has left no output"),
-        (Outcome(0, ranks=THREE, notes=noted(pod1=None)), 65, "workload", "pod 1 has left no output"),
-        (Outcome(0, ranks=THREE, notes=noted(pod1={"output": ""})), 65, "workload", "pod 1: none of 32 cases"),
-        (
-            Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31 + BESTS})),
-            65,
-            "workload",
-            "pod 1: 31 of 32 cases passed",
-        ),
-        (Outcome(0, ranks=THREE, notes=noted(pod0={"output": CASE * 32})), 65, "workload", "pod 0 has not measured"),
-        (
-            Outcome(0, ranks=THREE, notes=noted(pod0={"output": TESTED["output"].replace("75.00", "6.50")})),
-            65,
-            "workload",
-            "DEEP_EP_DEVICE_TO_HCA_MAPPING",
-        ),
+        (ended(pod1=None), 65, "workload", "pod 1 has left no output"),
+        (ended(pod1={"output": CASE * 31 + BESTS}), 65, "workload", "pod 1: 31 of 32 cases passed"),
+        (ended(pod0={"output": TESTED["output"].replace("75.00", "6.50")}), 65, "workload", "DEVICE_TO_HCA_MAPPING"),
         # Ends of ranks, and what is known besides.
+        (ended(1, FELL, pod1={"errors": "x\nRuntimeError: CUDA\n"}), 1, "workload", "pod 1: RuntimeError: CUDA"),
+        (ended(1, FELL, pod1=CUT), 65, "workload", "a check failed in case 1 (FP8, with top-k (async=True, previous="),
+        (ended(1, FELL, pod1=CUT), 65, "workload", "previous=False)) (pod 1, job-workload-0-1-x7k2p, "),
         (
-            Outcome(1, ranks={**THREE, 2: RankEnd(1, 1.0)}, notes=noted(pod1={"errors": "x\nRuntimeError: CUDA\n"})),
-            1,
-            "workload",
-            "pod 1: RuntimeError: CUDA",
-        ),
-        (
-            Outcome(
-                1,
-                ranks={**THREE, 2: RankEnd(1, 1.0)},
-                notes=noted(pod1={"output": CASE.replace(" passed", ""), "errors": ASSERTION}),
-            ),
-            65,
-            "workload",
-            "a check failed in case 1 (FP8, with top-k (async=True, previous=False)) (pod 1, job-workload-0-1-x7k2p, ",
-        ),
-        (
-            Outcome(66, ranks={**THREE, 2: RankEnd(66, 1.0)}, notes=noted(pod1={"about": "missing no script in /d\n"})),
+            ended(66, {**THREE, 2: RankEnd(66, 1.0)}, pod1={"about": "missing no script in /d\n"}),
             66,
             "agent",
             "no script in /d (pod 1, ",
         ),
-        (Outcome(0, ranks=THREE, notes=noted(pod1=None), cause=TIMED_OUT), 124, "agent", "pod 1 has left no output"),
-        (
-            Outcome(1, ranks={0: RankEnd(None)}, notes=noted(pod1={"output": CASE * 7}), cause=TIMED_OUT),
-            124,
-            "agent",
-            "pod 1: 7 of 32 cases passed",
-        ),
-        (Outcome(0, ranks={}, notes=noted(), lost={0: "not heard for 30 s"}), 75, "agent", "not heard for 30 s"),
-        (Outcome(205, ranks={**THREE, 1: RankEnd(None)}, notes=noted()), 75, "agent", "daemon was lost"),
+        (ended(cause=TIMED_OUT, pod1=None), 124, "agent", "pod 1 has left no output"),
+        (replace(ended(ranks={}), lost={0: "not heard for 30 s"}), 75, "agent", "not heard for 30 s"),
+        (ended(205, {**THREE, 1: RankEnd(None)}), 75, "agent", "daemon was lost"),
     ],
 )
 def test_ends_of_deepep(outcome: Outcome, code: int, origin: str, text: str) -> None:
@@ -789,14 +716,14 @@ def test_ends_of_deepep(outcome: Outcome, code: int, origin: str, text: str) -> 
 
 
 def test_what_deepep_leaves() -> None:
-    judgement = judged(deepep(), Outcome(0, ranks=THREE, notes=dict(sorted(noted().items()))))
+    judgement = judged(deepep(), ended())
     findings = judgement.measurements
     assert findings.versions == {"Open MPI": "4.1.4", "DeepEP": "1.2.1"}
     assert findings.gate is not None and findings.gate["status"] == "not judged"
     assert [row[:3] for row in findings.tables[0].rows] == [(2, 32, 70.5), (0, 32, 70.5), (1, 32, 70.5)]
     assert "speed not judged: there is no telling which GPUs these are" in judgement.text
     assert "  75.00 / 245.00" in judgement.text
-    bad = judged(deepep(), Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31})))
+    bad = judged(deepep(), ended(pod1={"output": CASE * 31}))
     assert bad.measurements.gate is None and len(bad.measurements.reasons) == 2
 
 
@@ -836,12 +763,9 @@ def test_wrong_arguments_are_refused_before_anything_starts(name: str, word: str
         find_workload(name).check(context(name, word))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("exec", "mpirun", "torchrun")])
-def test_a_run_needs_no_arguments(name: str) -> None:
-    find_workload(name).check(context(name))
-
-
-def test_a_script_has_options_of_its_own() -> None:
+def test_a_run_needs_no_arguments_and_a_script_has_options_of_its_own() -> None:
+    for name in RUNNABLE:
+        find_workload(name).check(context(name))
     find_workload("script").check(context("script", "--help", "--", "-x"))
 
 
