@@ -38,20 +38,12 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     address = free_loopback_address()
     hosts = directory / "hosts"
     hosts.write_text(f"10.1.2.3 {PEER}\n10.9.9.9 short.default.svc.cluster.local\nfd00::1 six.local\n")
-    argv = ["/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--user=root"]
-    argv += [
-        "--log-queries",
-        f"--log-facility={directory}/log",
-        "--no-resolv",
-        "--no-hosts",
-        f"--addn-hosts={hosts}",
-        "--bind-interfaces",
-    ]
-    argv += [
-        f"--listen-address={address}",
-        "--server=/refused.local/#",
-        "--local=/svc.cluster.local/six.local/gone.local/",
-    ]
+    options = f"""
+        --keep-in-foreground --conf-file=/dev/null --pid-file= --user=root --log-queries --log-facility={directory}/log
+        --no-resolv --no-hosts --addn-hosts={hosts} --bind-interfaces --listen-address={address}
+        --server=/refused.local/# --local=/svc.cluster.local/six.local/gone.local/
+    """
+    argv = ["/usr/sbin/dnsmasq", *options.split()]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         path = directory / "resolv.conf"
         path.write_text(f"search default.svc.cluster.local\nnameserver {address}\noptions ndots:5\n")
@@ -61,29 +53,36 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.terminate()
 
 
-def problem(answer: str | Problem) -> Problem:
+def problem(path: str, name: str, seconds: float = 30) -> str:
+    """Why there is no address."""
+    answer = Resolver(path, seconds=seconds).lookup(name)
     assert isinstance(answer, Problem)
     assert answer.kind == "name"
-    return answer
+    return answer.text
 
 
-def test_an_address(configuration: str) -> None:
-    assert Resolver(configuration, seconds=30).lookup(PEER) == "10.1.2.3"
-
-
-def test_names_are_absolute(configuration: str) -> None:
-    assert problem(Resolver(configuration, seconds=30).lookup("short")).text
-
-
-def test_a_name_that_is_not_known_yet(configuration: str) -> None:
-    answer = Resolver(configuration, seconds=30).lookup("job-workload-0-9.job.default.svc.cluster.local")
-    assert problem(answer).text == "DNS does not know its name yet"
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param(
+            "job-workload-0-9.job.default.svc.cluster.local", "DNS does not know its name yet", id="not known"
+        ),
+        pytest.param("short", "DNS failed: ", id="names are absolute"),
+        pytest.param("six.local", "DNS has no address for its name yet", id="no IPv4"),
+        pytest.param("example.invalid", "DNS failed: ", id="refused: dnsmasq has no upstream server"),
+        pytest.param("a" * 64 + ".local", "DNS failed: ", id="a long part"),
+        pytest.param("a..b", "DNS failed: ", id="an empty part"),
+        pytest.param(".".join(["abcdefgh"] * 40), "DNS failed: ", id="many parts"),
+    ],
+)
+def test_why_there_is_no_address(name: str, why: str, configuration: str) -> None:
+    assert problem(configuration, name).startswith(why)
 
 
 def test_a_name_costs_one_query(configuration: str) -> None:
     """With the five search domains of a pod it would be twelve."""
     name = "job-workload-0-7.job.default.svc.cluster.local"
-    assert problem(Resolver(configuration, seconds=30).lookup(name))
+    assert problem(configuration, name)
     log = Path(configuration).with_name("log")
     # Queries are logged in their order: with the next one there, all of the first are.
     assert Resolver(configuration, seconds=30).lookup(PEER) == "10.1.2.3"
@@ -92,31 +91,14 @@ def test_a_name_costs_one_query(configuration: str) -> None:
     assert set(re.findall(rf"query\[(\w+)\] ({name}\S*)", log.read_text())) == {("A", name)}
 
 
-def test_a_name_without_an_ipv4_address(configuration: str) -> None:
-    assert (
-        problem(Resolver(configuration, seconds=30).lookup("six.local")).text == "DNS has no address for its name yet"
-    )
-
-
-def test_a_server_that_refuses(configuration: str) -> None:
-    """dnsmasq has no upstream server for other names."""
-    assert problem(Resolver(configuration, seconds=30).lookup("example.invalid")).text.startswith("DNS failed: ")
-
-
-@pytest.mark.parametrize("name", ["a" * 64 + ".local", "a..b", ".".join(["abcdefgh"] * 40)])
-def test_a_name_that_cannot_be_asked_for(name: str, configuration: str) -> None:
-    assert problem(Resolver(configuration, seconds=30).lookup(name)).text.startswith("DNS failed: ")
-
-
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     address = free_loopback_address()
     path = tmp_path / "resolv.conf"
     path.write_text(f"nameserver {address}\n")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind((address, 53))
-        answer = Resolver(str(path), seconds=0.3).lookup(PEER)
-    assert problem(answer).text.endswith(" did not answer within 0.3 s")
-    assert address in problem(answer).text
+        why = problem(str(path), PEER, seconds=0.3)
+    assert address in why and why.endswith(" did not answer within 0.3 s")
 
 
 @pytest.mark.parametrize("text", [None, "", "# nothing\n"])
@@ -124,4 +106,4 @@ def test_no_server_is_configured(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "resolv.conf"
     if text is not None:
         path.write_text(text)
-    assert problem(Resolver(str(path)).lookup(PEER)).text == f"{path} names no DNS server"
+    assert problem(str(path), PEER) == f"{path} names no DNS server"

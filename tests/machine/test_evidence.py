@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import stat
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import wire
 from agent.health.why.records import PodRecords
 from agent.lifecycle.looking.look import look as look_at_run
 from agent.lifecycle.looking.question import LookAnswer, Question
@@ -38,11 +35,8 @@ from agent.machine.evidence_text import (
 )
 from agent.machine.health.stacks import NO_PY_SPY, dump_json
 from agent.machine.health.torch_server import NoAnswer
-from agent.machine.host import Host
-from agent.machine.loop import Loop
 from agent.machine.syscall_names import syscall_name
-from agent.paths import package_home
-from tests.machine.waiting import DEADLINE_SECONDS, run, wait_until
+from tests.machine.waiting import DEADLINE_SECONDS, wait_until
 
 PATH = os.environ["PATH"]
 POD = PodRecords(0, "pod-0", "")
@@ -195,65 +189,45 @@ def test_of_many_threads_the_first_are_shown(hanging: Run) -> None:
     assert "  and 10 more threads\n" in gather(hanging.marks).text
 
 
-def fake_spy(directory: Path, script: str) -> str:
+def fake_spy(directory: Path, text: str) -> str:
     """Search path with a py-spy of ours first."""
     path = directory / "py-spy"
-    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.write_text(text)
     path.chmod(stat.S_IRWXU)
     return f"{directory}:{PATH}"
 
 
-def test_py_spy_that_fails_says_why_in_one_line(hanging: Run, tmp_path: Path) -> None:
+REFUSES = r"""#!/bin/sh
+printf "Error: Failed to suspend\n\nCaused by:\n    0: No access\n    1: No access\n\nStack backtrace:\n  0: x\n" >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [(REFUSES, "py-spy: Failed to suspend: No access\n"), ("#!/none\n", "py-spy: [Errno 2]")],
+    ids=["refuses", "cannot be started"],
+)
+def test_py_spy_that_fails_says_why_in_one_line(program: str, why: str, hanging: Run, tmp_path: Path) -> None:
     pid = hanging.python(HANG)
-    said = (
-        "Error: Failed to suspend\\n\\nCaused by:\\n    0: No access\\n    1: No access\\n\\nStack backtrace:\\n  0: x"
-    )
-    found = gather(hanging.marks, fake_spy(tmp_path, f"printf '{said}\\n' >&2; exit 1"))
-    assert "\n  no Python stacks: py-spy: Failed to suspend: No access\n" in found.text
+    found = gather(hanging.marks, fake_spy(tmp_path, program))
+    assert f"\n  no Python stacks: {why}" in found.text
     assert line_of(found.summary, f"pid {pid} ")
 
 
-def test_py_spy_that_cannot_be_started(hanging: Run, tmp_path: Path) -> None:
-    hanging.python(HANG)
-    path = fake_spy(tmp_path, "")
-    (tmp_path / "py-spy").write_text("#!/none\n")
-    assert "no Python stacks: py-spy: [Errno 2]" in gather(hanging.marks, path).text
-
-
 def test_py_spy_that_hangs_is_ended(tmp_path: Path) -> None:
-    fake_spy(tmp_path, "exec sleep 1000")
+    fake_spy(tmp_path, "#!/bin/sh\nexec sleep 1000\n")
     with pytest.raises(NoAnswer, match=r"py-spy did not finish within 0\.1 s"):
         dump_json(f"{tmp_path}/py-spy", os.getpid(), 0.1)
 
 
-def test_without_py_spy_one_line_says_what_is_missing(hanging: Run, tmp_path: Path) -> None:
-    """Another Python, beside which no py-spy lies, does the looking."""
+def test_without_py_spy_one_line_says_what_is_missing(hanging: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = hanging.python(HANG)
-    code = "import sys; sys.executable = '/none/python'\n"
-    code += "import json; from agent import wire; from agent.lifecycle.looking.look import Question, look\n"
-    code += "print(look(wire.from_json(Question, json.loads(sys.argv[1]))).text)"
-    question = json.dumps(wire.to_json(Question(POD, RunMarks(hanging.id), path="/none")))
-    done = subprocess.run([sys.executable, "-c", code, question], capture_output=True, text=True)
-    assert f"  no Python stacks: {NO_PY_SPY}" in done.stdout, done.stderr
-    assert f"pid {pid}, parent" in done.stdout
-    assert "futex" in done.stdout
-
-
-def test_the_loop_goes_on_meanwhile(hanging: Run) -> None:
-    hanging.start(["sleep", "1000"])
-    loop, found = Loop(), list[str]()
-
-    def done(answer: str) -> None:
-        found.append(answer)
-        assert threading.current_thread() is threading.main_thread()
-        loop.stop()
-
-    question = json.dumps(wire.to_json(Question(POD, RunMarks(hanging.id))))
-    argv = [sys.executable, "-Es", "-m", "agent.lifecycle.looking.look", question]
-    Host(loop).ask_process(argv, package_home(), DEADLINE_SECONDS, done)
-    assert found == []
-    run(loop)
-    assert hanging.id in wire.from_json(LookAnswer, json.loads(found[0])).text
+    monkeypatch.setattr(sys, "executable", "/none/python")  # none lies beside it
+    text = gather(hanging.marks, "/none").text
+    assert f"  no Python stacks: {NO_PY_SPY}" in text
+    assert f"pid {pid}, parent" in text
+    assert "futex" in text
 
 
 # What is made of it

@@ -6,57 +6,40 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from agent.machine.fifo import open_fifos
-from agent.machine.loop import Loop
 from agent.machine.stream import LineStream
+from tests.machine.listening import Listening
 from tests.machine.waiting import run, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "entrypoints" / "control-channel.sh"
 
 
-class Agent:
-    """The agent's side, and the sessions that join it. `open` takes what follows when a channel opens."""
+def start(run_dir: Path) -> subprocess.Popen[bytes]:
+    """A session, as an SSH daemon starts it."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(["sh", str(SCRIPT), str(run_dir)], stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+class Agent(Listening):
+    """The agent's side, and the sessions that join it."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.loop = Loop()
+        super().__init__()
         self.run_dir = run_dir
         self.directory = run_dir / "channels"
         self.directory.mkdir()
-        self.channels: list[LineStream] = []
-        self.lines: list[bytes] = []
-        self.ends: list[str] = []
-        self.on_line: Callable[[LineStream, bytes], None] = lambda channel, line: None
-        open_fifos(self.loop, str(self.directory), self._opened)
+        open_fifos(self.loop, str(self.directory), self.opened)
         self.sessions: list[subprocess.Popen[bytes]] = []
 
-    def _opened(self, channel: LineStream) -> None:
-        self.channels.append(channel)
-
-        def line(data: bytes) -> None:
-            self.lines.append(data)
-            self.on_line(channel, data)
-
-        def ended(reason: str) -> None:
-            self.ends.append(reason)
-            self.loop.stop()
-
-        channel.receive(line, ended)
-
     def join(self) -> subprocess.Popen[bytes]:
-        session = subprocess.Popen(
-            ["sh", str(SCRIPT), str(self.run_dir)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self.sessions.append(session)
-        return session
+        self.sessions.append(start(self.run_dir))
+        return self.sessions[-1]
 
     def files(self) -> set[str]:
         return set(os.listdir(self.directory))
@@ -99,50 +82,6 @@ def end_of(session: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     return session.wait(), text
 
 
-def test_lines_go_both_ways_and_the_agent_closing_ends_the_session(agent: Agent) -> None:
-    def answer(channel: LineStream, line: bytes) -> None:
-        if line == b"bye":
-            agent.loop.stop()
-        else:
-            channel.send(b"heard " + line + b"\n")
-
-    agent.on_line = answer
-    session = agent.join()
-    say(session, b"one\ntwo\nbye\n")
-    run(agent.loop)
-    assert agent.lines == [b"one", b"two", b"bye"]
-    assert [hear(session), hear(session)] == [b"heard one\n", b"heard two\n"]
-    agent.channels[0].close()
-    assert end_of(session) == (0, b"")
-    assert agent.files() == {"door", "agent.pid"}
-
-
-def test_more_than_a_pipe_holds_arrives_whole(agent: Agent) -> None:
-    """The agent's writes wait for the session to read, without blocking the agent."""
-    big = os.urandom(400_000).hex().encode()
-    heard: list[bytes] = []
-
-    def answer(channel: LineStream, line: bytes) -> None:
-        if line == b"start":
-            channel.send(big + b"\n")
-            channel.send(b"and this\n")
-            agent.loop.aside(read, lambda none: None, lambda why: pytest.fail(str(why)))
-        else:
-            channel.close()
-            agent.loop.stop()
-
-    def read() -> None:
-        heard.extend([hear(session), hear(session)])
-        say(session, b"got it\n")
-
-    agent.on_line = answer
-    session = agent.join()
-    say(session, b"start\n")
-    run(agent.loop)
-    assert heard == [big + b"\n", b"and this\n"]
-    assert end_of(session)[0] == 0
-
-
 def test_the_end_of_the_connection_reaches_the_agent(agent: Agent) -> None:
     session = agent.join()
     say(session, b"half a line")
@@ -155,18 +94,18 @@ def test_the_end_of_the_connection_reaches_the_agent(agent: Agent) -> None:
     agent.channels[0].send(b"too late\n")
 
 
-def test_two_channels_at_a_time(agent: Agent) -> None:
+def test_two_channels_go_both_ways_and_end_when_the_agent_closes_them(agent: Agent) -> None:
     def answer(channel: LineStream, line: bytes) -> None:
         channel.send(b"to " + line + b"\n")
-        if len(agent.lines) == 2:
+        if len(agent.lines) == 4:
             agent.loop.stop()
 
-    agent.on_line = answer
+    agent.answer = answer
     first, second = agent.join(), agent.join()
-    say(second, b"second\n")
-    say(first, b"first\n")
+    for session, name in ((second, b"second"), (first, b"first")):
+        say(session, name + b"\nmore\n")
     run(agent.loop)
-    assert (hear(first), hear(second)) == (b"to first\n", b"to second\n")
+    assert [hear(session) for session in (first, second, first)] == [b"to first\n", b"to second\n", b"to more\n"]
     assert len(agent.channels) == 2
     for channel in agent.channels:
         channel.close()
@@ -174,24 +113,9 @@ def test_two_channels_at_a_time(agent: Agent) -> None:
     assert agent.files() == {"door", "agent.pid"}
 
 
-def test_a_line_that_never_ends_closes_the_channel(agent: Agent) -> None:
-    session = agent.join()
-
-    def flood() -> None:
-        with suppress(BrokenPipeError):
-            while True:
-                say(session, b"x" * 65536)
-
-    agent.loop.aside(flood, lambda none: None, lambda why: pytest.fail(str(why)))
-    run(agent.loop)
-    assert "a line of more than" in agent.ends[0]
-    assert end_of(session)[0] == 0
-
-
 def test_strange_words_at_the_door_are_passed_over(agent: Agent) -> None:
     with open(agent.directory / "door", "wb", buffering=0) as door:
         door.write(b"../../etc\n\n999999999\n-1\nx y\n")
-    agent.on_line = lambda channel, line: agent.loop.stop()
     say(agent.join(), b"hello\n")
     run(agent.loop)
     assert agent.lines == [b"hello"]
@@ -240,12 +164,9 @@ loop.run()
 def test_a_killed_agent_ends_its_sessions(tmp_path: Path) -> None:
     directory = tmp_path / "channels"
     directory.mkdir()
-    session = None
     with subprocess.Popen([sys.executable, "-c", AGENT, str(directory)], stdout=subprocess.PIPE) as killed:
         assert hear(killed) == b"ready\n"
-        session = subprocess.Popen(
-            ["sh", str(SCRIPT), str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        session = start(tmp_path)
         say(session, b"one\n")
         assert hear(session) == b"heard one\n"
         killed.send_signal(signal.SIGKILL)

@@ -62,11 +62,6 @@ def test_gpus_by_their_device_files(tmp_path: Path) -> None:
 # Parts with a time each
 
 
-def test_what_all_parts_find_stands_side_by_side() -> None:
-    parts = {"a": InventoryPart(lambda: {"x": 1, "y": [2]}, 10), "b": InventoryPart(lambda: {"z": "3"}, 10)}
-    assert gathered(parts) == {"x": 1, "y": [2], "z": "3"}
-
-
 def test_a_part_that_fails_or_hangs_costs_itself_alone() -> None:
     never = threading.Event()
 
@@ -82,12 +77,14 @@ def test_a_part_that_fails_or_hangs_costs_itself_alone() -> None:
             {
                 "hangs": InventoryPart(hang, 0.05),
                 "fails": InventoryPart(fail, 10),
-                "works": InventoryPart(lambda: {"x": 1}, 10),
+                "works": InventoryPart(lambda: {"x": 1, "y": [2]}, 10),
+                "too": InventoryPart(lambda: {"z": "3"}, 10),
             }
         )
     finally:
         never.set()
-    assert found == {"x": 1, "problems": {"fails": "no such device", "hangs": "not found out within 0.05 s"}}
+    problems = {"fails": "no such device", "hangs": "not found out within 0.05 s"}
+    assert found == {"x": 1, "y": [2], "z": "3", "problems": problems}
 
 
 def test_a_machine_without_gpus_starts_no_program_for_them(tmp_path: Path) -> None:

@@ -7,14 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from agent.machine.loop import READ, WRITE, Action, Loop
-from agent.machine.stream import MOST_BYTES, LineBuffer, LineTooLong
-from agent.machine.workers import Workers
+from agent.machine.loop import READ, WRITE, Loop
 from tests.machine.waiting import run
 
 
@@ -206,52 +203,3 @@ def test_signals_wake_a_loop_that_waits_for_nothing_else() -> None:
         child.terminate()
         assert child.stdout.readline() == "SIGTERM SIGINT\n"
         assert child.wait() == 0
-
-
-def test_workers_are_bounded_and_all_work_is_done() -> None:
-    loop, seen = Loop(), list[int]()
-    workers = Workers(loop, 3)
-    lock, inside, most = threading.Lock(), [0], [0]
-    three = threading.Barrier(3)
-
-    def done(number: int) -> None:
-        seen.append(number)
-        if len(seen) == 12:
-            loop.stop()
-
-    def work(number: int) -> None:
-        with lock:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-        three.wait(30)  # so that three are inside at once, and a fourth would be seen
-        with lock:
-            inside[0] -= 1
-
-    def task(number: int) -> Callable[[], Action]:
-        def submitted() -> Action:
-            work(number)
-            return lambda: done(number)
-
-        return submitted
-
-    for number in range(12):
-        workers.submit(task(number))
-    run(loop)
-    assert sorted(seen) == list(range(12))
-    assert most == [3]
-
-
-def test_lines_are_cut_wherever_the_pieces_end() -> None:
-    text = b"one\n\ntwo\nthree"
-    for size in range(1, len(text) + 1):
-        buffer = LineBuffer()
-        pieces = [text[i : i + size] for i in range(0, len(text), size)]
-        assert [line for piece in pieces for line in buffer.feed(piece)] == [b"one", b"", b"two"]
-        assert buffer.feed(b"!\n") == [b"three!"]
-
-
-def test_a_line_without_an_end_is_refused() -> None:
-    buffer = LineBuffer()
-    assert buffer.feed(b"x" * MOST_BYTES) == []
-    with pytest.raises(LineTooLong):
-        buffer.feed(b"x")

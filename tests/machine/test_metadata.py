@@ -3,147 +3,150 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from agent.machine.metadata import ATTRIBUTES, MOST_BYTES, TRIES, locate
+from agent.machine.metadata import ATTRIBUTES, MOST_BYTES, locate
 
 TOPOLOGY, PHYSICAL = ATTRIBUTES
 PREFIX = "/computeMetadata/v1/instance/attributes/"
 PLACE = json.dumps({"cluster": "c", "block": "b", "subBlock": "s", "host": "h"})
-GOOGLE = {"Metadata-Flavor": "Google"}
+GOOGLE = "Metadata-Flavor: Google"
 PATIENT = 30.0  # for servers that do answer, on a machine that is busy
 
 
-@dataclass
-class Reply:
-    status: int = 200
-    body: str = ""
-    headers: dict[str, str] = field(default_factory=lambda: GOOGLE)
+def reply(body: str, status: int = 200, *headers: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.0 {status} Words", *(headers or (GOOGLE,)), "", body]).encode()
 
 
-class Metadata(ThreadingHTTPServer):
-    """Answers each attribute with the next of its replies, the last one again and again."""
+class Server:
+    """Answers each attribute with the next of its replies, the last one again and again; then it ends the connection,
+    or holds it."""
 
-    daemon_threads = True
+    def __init__(self, *, holds: bool = False, address: str = "127.0.0.1") -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.create_server((address, 0), family=family)
+        self._holds = holds
+        self._held: list[socket.socket] = []
+        self.replies: dict[str, list[bytes]] = {name: [reply("", 404)] for name in ATTRIBUTES}
+        self.asked: list[str] = []
+        port = self._listener.getsockname()[1]
+        self.host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.replies: dict[str, list[Reply]] = {}
-        self.asked: list[tuple[str, str | None]] = []
-        self.host = f"127.0.0.1:{self.server_address[1]}"
-
-    def count(self, name: str) -> int:
-        return sum(path == PREFIX + name for path, _ in self.asked)
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Metadata
-
-    def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers.get("Metadata-Flavor")))
-        replies = self.server.replies.get(self.path.removeprefix(PREFIX), [Reply(404)])
-        reply = replies.pop(0) if len(replies) > 1 else replies[0]
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
+    @contextmanager
+    def serving(self) -> Iterator[Server]:
+        thread = threading.Thread(target=self._serve)
+        thread.start()
         try:
-            self.wfile.write(reply.body.encode())
-        except OSError:
-            pass  # the client has had enough of a huge body
+            yield self
+        finally:
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+            thread.join()
+            for end in (self._listener, *self._held):
+                end.close()
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            request = connection.recv(65536).decode()
+            name = re.match(rf"GET {PREFIX}(\w+) HTTP/1.1\r\n(?s:.*)^{GOOGLE}\r\n", request, re.MULTILINE)
+            assert name, request
+            self.asked.append(name[1])
+            replies = self.replies[name[1]]
+            with suppress(OSError):  # the client has had enough of a huge body
+                connection.sendall(replies.pop(0) if len(replies) > 1 else replies[0])
+            if self._holds:
+                self._held.append(connection)
+            else:
+                connection.close()
+
+    def counts(self) -> list[int]:
+        return [self.asked.count(name) for name in ATTRIBUTES]
 
 
 @pytest.fixture
-def server() -> Iterator[Metadata]:
-    with Metadata() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+def server() -> Iterator[Server]:
+    with Server().serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
-def test_both_attributes_are_asked_once_with_the_header(server: Metadata) -> None:
-    server.replies = {TOPOLOGY: [Reply(body=PLACE)], PHYSICAL: [Reply(body="/c/r/h\n")]}
-    found = locate(server.host, seconds=PATIENT)
-    assert (found.answers, found.warning) == ({TOPOLOGY: PLACE, PHYSICAL: "/c/r/h"}, "")
-    assert sorted(server.asked) == sorted((PREFIX + name, "Google") for name in ATTRIBUTES)
+def test_both_attributes_are_asked_once(server: Server) -> None:
+    server.replies = {TOPOLOGY: [reply(PLACE)], PHYSICAL: [reply("/c/r/h\n")]}
+    assert locate(server.host, seconds=PATIENT) == ({TOPOLOGY: PLACE, PHYSICAL: "/c/r/h"}, "")
+    assert server.counts() == [1, 1]
 
 
-def test_one_of_both_is_enough(server: Metadata) -> None:
-    server.replies = {PHYSICAL: [Reply(body="/c/r/h")]}
-    found = locate(server.host, seconds=PATIENT)
-    assert (found.answers, found.warning) == ({PHYSICAL: "/c/r/h"}, "")
-    assert len(server.asked) == 2
+def test_one_of_both_is_enough(server: Server) -> None:
+    server.replies[PHYSICAL] = [reply("/c/r/h")]
+    assert locate(server.host, seconds=PATIENT) == ({PHYSICAL: "/c/r/h"}, "")
+    assert server.counts() == [1, 1]
 
 
-def test_404_is_final(server: Metadata) -> None:
-    found = locate(server.host, seconds=PATIENT)
-    assert found.answers == {}
-    assert "does not have the attributes" in found.warning
-    assert [server.count(name) for name in ATTRIBUTES] == [1, 1]
+def test_only_what_is_open_is_asked_again(server: Server) -> None:
+    server.replies = {TOPOLOGY: [reply("", 503), reply("", 503), reply(PLACE)], PHYSICAL: [reply("/c")]}
+    assert locate(server.host, seconds=PATIENT) == ({TOPOLOGY: PLACE, PHYSICAL: "/c"}, "")
+    assert server.counts() == [3, 1]
 
 
-def test_503_is_asked_again(server: Metadata) -> None:
-    server.replies = {name: [Reply(503)] for name in ATTRIBUTES}
-    found = locate(server.host, seconds=PATIENT)
-    assert found.answers == {}
-    assert "it answered 503" in found.warning
-    assert [server.count(name) for name in ATTRIBUTES] == [TRIES, TRIES]
-
-
-def test_only_what_is_open_is_asked_again(server: Metadata) -> None:
-    server.replies = {TOPOLOGY: [Reply(503), Reply(503), Reply(body=PLACE)], PHYSICAL: [Reply(body="/c")]}
-    found = locate(server.host, seconds=PATIENT)
-    assert (found.answers, found.warning) == ({TOPOLOGY: PLACE, PHYSICAL: "/c"}, "")
-    assert [server.count(name) for name in ATTRIBUTES] == [3, 1]
+HEAD = b"HTTP/1.1 200 OK\r\nMETADATA-FLAVOR:Google\r\ncontent-length: 2\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("reply", "why"),
+    ("answer", "why", "tries"),
     [
-        (Reply(body="<html>Log in</html>", headers={}), "not a metadata server"),
-        (Reply(body=PLACE, headers={"Metadata-Flavor": "Other"}), "not a metadata server"),
-        (Reply(body="x" * (MOST_BYTES + 1)), "more than 4096 bytes"),
-        (Reply(body="x" * 5_000_000), "more than 4096 bytes"),
-        (Reply(body=""), "is empty"),
-        (Reply(body=" \n"), "is empty"),
+        pytest.param(reply("", 404), "does not have the attributes", 1, id="404"),
+        pytest.param(reply("", 503), "it answered 503", 2, id="503"),
+        pytest.param(reply("", 302, GOOGLE, "Location: /elsewhere"), "it answered 302", 2, id="redirect"),
+        pytest.param(reply("<html>Log in</html>", 200, "X: y"), "not a metadata server", 1, id="html"),
+        pytest.param(reply(PLACE, 200, "Metadata-Flavor: Other"), "not a metadata server", 1, id="header"),
+        pytest.param(reply("x" * (MOST_BYTES + 1)), "more than 4096 bytes", 1, id="long"),
+        pytest.param(reply("x" * 5_000_000), "more than 4096 bytes", 1, id="huge"),
+        pytest.param(reply(""), "is empty", 1, id="empty"),
+        pytest.param(reply(" \n"), "is empty", 1, id="blank"),
+        pytest.param(HEAD + b"/", "its answer broke off", 2, id="half a body"),
+        pytest.param(HEAD[:20], "not a metadata server", 1, id="half a head"),
+        pytest.param(b"", "does not speak HTTP", 2, id="nothing"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "does not speak HTTP", 2, id="ssh"),
     ],
-    ids=["html", "header", "long", "huge", "empty", "blank"],
 )
-def test_what_is_no_answer_is_final_too(reply: Reply, why: str, server: Metadata) -> None:
-    server.replies = {name: [reply] for name in ATTRIBUTES}
-    found = locate(server.host, seconds=PATIENT)
-    assert found.answers == {}
-    assert why in found.warning
-    assert server.host in found.warning
-    assert [server.count(name) for name in ATTRIBUTES] == [1, 1]
-
-
-def test_bytes_that_are_no_text_do_no_harm(server: Metadata) -> None:
-    server.replies = {name: [Reply(body="é\udcff".encode("utf-8", "replace").decode())] for name in ATTRIBUTES}
-    assert set(locate(server.host, seconds=PATIENT).answers) == set(ATTRIBUTES)
-
-
-def test_a_redirect_is_not_followed(server: Metadata) -> None:
-    redirect = Reply(302, headers={**GOOGLE, "Location": f"http://{server.host}/elsewhere"})
-    server.replies = {name: [redirect] for name in ATTRIBUTES} | {"/elsewhere": [Reply(body=PLACE)]}
+def test_what_is_no_answer(answer: bytes, why: str, tries: int, server: Server) -> None:
+    """What may get better is asked again."""
+    server.replies = {name: [answer] for name in ATTRIBUTES}
     found = locate(server.host, tries=2, seconds=PATIENT)
-    assert "it answered 302" in found.warning
-    assert {path for path, _ in server.asked} == {PREFIX + name for name in ATTRIBUTES}
+    assert found.answers == {}
+    assert why in found.warning and server.host in found.warning
+    assert server.counts() == [tries, tries]
 
 
-def test_a_proxy_is_not_used(server: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.replies = {PHYSICAL: [Reply(body="/c")]}
+CHUNKED = HEAD.replace(b"content-length: 2", b"Transfer-Encoding: chunked") + b"2\r\n/c\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "holds", "address"),
+    [
+        pytest.param(HEAD.replace(b"2\r", b"two\r") + b"/c", "/c", False, "127.0.0.1", id="a length that is no number"),
+        pytest.param(HEAD + b"/c", "/c", True, "127.0.0.1", id="a connection that stays open"),
+        pytest.param(CHUNKED, "/c", True, "127.0.0.1", id="chunks"),
+        pytest.param(HEAD + b"\xff\n", "\ufffd", False, "127.0.0.1", id="bytes that are no text"),
+        pytest.param(HEAD + b"/c", "/c", False, "::1", id="IPv6"),
+    ],
+)
+def test_what_is_an_answer(answer: bytes, text: str, holds: bool, address: str) -> None:
+    with Server(holds=holds, address=address).serving() as server:
+        server.replies = {name: [answer] for name in ATTRIBUTES}
+        assert locate(server.host, tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, text)
+
+
+def test_a_proxy_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.replies[PHYSICAL] = [reply("/c")]
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert locate(server.host, seconds=PATIENT).answers == {PHYSICAL: "/c"}
@@ -189,77 +192,6 @@ def test_a_server_that_drips_is_given_up(head: bytes) -> None:
         thread.join()
     assert found.answers == {}
     assert "no answer within 0.3 s" in found.warning
-
-
-class Held:
-    """A server that says the same to everybody, once it was asked, and then holds or ends the connection."""
-
-    def __init__(self, answer: bytes, *, ends: bool, address: str = "127.0.0.1") -> None:
-        self._answer, self._ends = answer, ends
-        self._server = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
-        self.port = self._server.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve)
-        self._connections: list[socket.socket] = []
-
-    def __enter__(self) -> Held:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-        for connection in self._connections:
-            connection.close()
-        self._server.close()
-
-    def _serve(self) -> None:
-        for _ in ATTRIBUTES:
-            connection, _ = self._server.accept()
-            self._connections.append(connection)
-            connection.recv(65536)
-            connection.sendall(self._answer)
-            if self._ends:
-                connection.close()
-
-
-HEAD = b"HTTP/1.1 200 OK\r\nMETADATA-FLAVOR:Google\r\ncontent-length: 2\r\n\r\n"
-
-
-def test_a_length_that_is_no_number_is_not_believed() -> None:
-    with Held(HEAD.replace(b"2\r", b"two\r") + b"/c", ends=True) as server:
-        assert locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
-
-
-def test_a_connection_that_stays_open_is_not_waited_for() -> None:
-    with Held(HEAD + b"/c", ends=False) as server:
-        assert locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
-
-
-def test_an_answer_may_come_in_chunks() -> None:
-    chunked = HEAD.replace(b"content-length: 2", b"Transfer-Encoding: chunked")
-    with Held(chunked + b"2\r\n/c\r\n0\r\n\r\n", ends=False) as server:
-        assert locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
-
-
-def test_the_server_may_have_an_address_of_ipv6() -> None:
-    with Held(HEAD + b"/c", ends=True, address="::1") as server:
-        assert locate(f"[::1]:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (HEAD + b"/", "its answer broke off"),
-        (HEAD[:20], "not a metadata server"),
-        (b"", "does not speak HTTP"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "does not speak HTTP"),
-    ],
-    ids=["body", "head", "nothing", "ssh"],
-)
-def test_an_answer_that_is_not_whole_is_none(answer: bytes, why: str) -> None:
-    with Held(answer, ends=True) as server:
-        found = locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT)
-    assert found.answers == {}
-    assert why in found.warning
 
 
 @pytest.mark.parametrize(

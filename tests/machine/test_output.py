@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -22,7 +23,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.read, self.write = os.pipe()
-        self.got = bytearray()
+        self._ends = [os.fdopen(fd, mode, buffering=0) for fd, mode in ((self.read, "rb"), (self.write, "wb"))]
+        self._got = bytearray()
         self._thread = threading.Thread(target=self._work)
 
     def begin(self) -> None:
@@ -30,34 +32,26 @@ class Reader:
 
     def all(self) -> bytes:
         """Close the writing side and wait for the rest."""
-        self.close_write()
+        self._ends[1].close()
         self._thread.join()
-        return bytes(self.got)
-
-    def close_write(self) -> None:
-        if self.write >= 0:
-            os.close(self.write)
-            self.write = -1
+        return bytes(self._got)
 
     def close(self) -> None:
         """Whatever has happened: nobody is left waiting."""
-        if self._thread.ident is None:
-            os.close(self.read)  # who writes now ends with EPIPE
-            self.close_write()
-        else:
+        if self._thread.ident is not None:
             self.all()
-            os.close(self.read)
+        for end in self._ends:  # who writes to a pipe that nobody reads ends with EPIPE
+            end.close()
 
     def _work(self) -> None:
         while data := os.read(self.read, 65536):
-            self.got += data
+            self._got += data
 
 
 @pytest.fixture
 def reader() -> Iterator[Reader]:
-    reader = Reader()
-    yield reader
-    reader.close()
+    with closing(Reader()) as reader:
+        yield reader
 
 
 def emitter_to(reader: Reader, loop: Loop | None = None) -> Emitter:
@@ -195,23 +189,24 @@ from agent.machine.loop import Loop
 host = Host(Loop())
 for stream in (1, 2):
     host.emit(stream, b'x' * 100_000)
-assert host.flush_output(60) == 0
-sys.exit(3)
+left = host.flush_output(float(sys.argv[1]))
+sys.exit(4 if left else 3)
 """
 
 
 def test_a_host_writes_to_its_own_stdout_and_stderr_and_a_reader_that_has_gone_ends_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", HOST], capture_output=True)
+    argv = [sys.executable, "-c", HOST, "60"]
+    done = subprocess.run(argv, capture_output=True)
     assert (done.returncode, len(done.stdout), len(done.stderr)) == (3, 100_000, 100_000)
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-c", HOST], stdout=write, stderr=subprocess.PIPE)
+    done = subprocess.run(argv, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (done.returncode, len(done.stderr)) == (3, 100_000)
 
 
 def test_an_end_does_not_wait_for_a_reader() -> None:
-    code = HOST.replace("assert host.flush_output(60) == 0", "assert host.flush_output(0.01) > 0")
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    argv = [sys.executable, "-c", HOST, "0.01"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: process.poll() is not None)  # nobody reads
-    assert process.returncode == 3
+    assert process.returncode == 4

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, count, repeat
+from itertools import chain, count, product, repeat
 from pathlib import Path
 
 import pytest
@@ -76,12 +76,11 @@ def group(run_id: str) -> Iterator[int]:
         run_processes.send_signal(pid, signal.SIGKILL)
 
 
-@pytest.fixture(params=["cgroup", "group"])
-def marks(request: pytest.FixtureRequest) -> RunMarks:
-    """One mark of the kernel's, and no other."""
-    if request.param == "cgroup":
-        return RunMarks("nobody", cgroup=request.getfixturevalue("cgroup"))
-    return RunMarks("nobody", group=request.getfixturevalue("group"))
+def marks_by(mark: str, run_id: str, request: pytest.FixtureRequest) -> RunMarks:
+    """This mark, and no other."""
+    if mark == "A4_RUN":
+        return RunMarks(run_id)
+    return RunMarks("nobody", **{mark: request.getfixturevalue(mark)})
 
 
 def leave(marks: RunMarks, script: str, directory: Path, env: dict[str, str] | None = None) -> None:
@@ -116,13 +115,19 @@ def swept_and_left(
     return ends[0]
 
 
-@pytest.mark.parametrize("kind", [*LEFTOVERS, *UNMARKED])
-def test_a_mark_of_the_kernels_finds_all(kind: str, marks: RunMarks, tmp_path: Path) -> None:
-    script, count = (LEFTOVERS | UNMARKED)[kind]
-    leave(marks, script, tmp_path)
-    wait_until(lambda: len(run_processes.known(marks)) == count)
+@pytest.mark.parametrize(
+    ("mark", "kind"), [*product(["cgroup", "group"], LEFTOVERS | UNMARKED), *product(["A4_RUN"], LEFTOVERS)]
+)
+def test_each_mark_finds_all(mark: str, kind: str, run_id: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    marks, (script, count) = marks_by(mark, run_id, request), (LEFTOVERS | UNMARKED)[kind]
+
+    def found() -> set[int]:
+        return run_processes.known(marks) | run_processes.marked(marks.run).pids
+
+    leave(marks, script, tmp_path, {"A4_RUN": run_id} if mark == "A4_RUN" else {})
+    wait_until(lambda: len(found()) == count)
     assert swept(marks) >= count
-    assert run_processes.known(marks) == set()
+    assert found() == set()
     assert not marks.cgroup or not os.path.exists(marks.cgroup)
 
 
@@ -188,23 +193,6 @@ def test_a_program_that_cannot_be_started_is_named_with_and_without_a_cgroup(cgr
 def test_a_cgroup_that_is_gone_keeps_nobody_from_starting(cgroup: str) -> None:
     run_processes.remove_cgroup(cgroup)
     assert started(["echo", "here"], cgroup, {"PATH": PATH}) == (0, b"here\n")
-
-
-@pytest.mark.parametrize("kind", LEFTOVERS)
-def test_the_environment_finds_what_keeps_it(kind: str, run_id: str, tmp_path: Path) -> None:
-    script, count = LEFTOVERS[kind]
-    leave(RunMarks(run_id), script, tmp_path, {"A4_RUN": run_id})
-    wait_until(lambda: len(run_processes.marked(run_id).pids) == count)
-    assert swept(RunMarks(run_id)) >= count
-    assert run_processes.marked(run_id).pids == set()
-
-
-@pytest.mark.parametrize("kind", UNMARKED)
-def test_the_environment_does_not_find_the_others(kind: str, run_id: str, group: int, tmp_path: Path) -> None:
-    script, count = UNMARKED[kind]
-    leave(RunMarks(run_id, group), script, tmp_path, {"A4_RUN": run_id})
-    wait_until(lambda: run_processes.marked(run_id).pids == set())
-    assert len(run_processes.known(RunMarks(run_id, group))) == count
 
 
 def test_all_marks_together(run_id: str, group: int, cgroup: str, tmp_path: Path) -> None:
@@ -335,12 +323,3 @@ def test_a_daemon_that_cannot_be_started_is_told_as_by_a_shell(tmp_path: Path) -
         (tmp_path / "marks").write_text(text)
         argv = ["sh", shipped("entrypoints", "enter-run.sh"), str(tmp_path), "no-such-program"]
         assert subprocess.run(argv, capture_output=True, env={"PATH": PATH}).returncode == 127
-
-
-def test_a_process_that_goes_at_once_is_no_error(marks: RunMarks) -> None:
-    loop = Loop()
-    Host(loop).start(
-        Launch(["true"], {"PATH": PATH}), lambda status: loop.stop(), lambda stream, data: None, marks=marks
-    )
-    run(loop)
-    assert swept(marks) == 0

@@ -6,8 +6,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
@@ -194,30 +192,6 @@ def test_a_frame_that_is_being_written_is_not_there_yet(tmp_path: Path, written:
     assert read_all(tmp_path) == ([(1, b"whole")], 0, spool.end)
 
 
-@pytest.mark.parametrize("most", [1, 4096, PLENTY])
-def test_a_reader_follows_a_spool_that_is_written(tmp_path: Path, most: int) -> None:
-    spool = FileSpool(str(tmp_path), Room(1 << 20))
-    lines = [b"%d " % number * (number % 200 + 1) for number in range(20_000)]
-
-    def write() -> None:
-        for line in lines:
-            spool.append(1, line)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    offset = frames = skipped = 0
-    while writer.is_alive() or offset < spool.end:
-        piece = read(tmp_path, offset, most)
-        offset, skipped = piece.next, skipped + piece.skipped
-        for stream, data in piece.frames:
-            frames += 1
-            assert stream == 1
-            assert data == lines[int(data.split()[0])]
-    writer.join()
-    assert offset == spool.end
-    assert frames == len(lines) or skipped
-
-
 def test_a_segment_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     spool = FileSpool(str(tmp_path), Room(8 << 10))
     for number in range(50):
@@ -313,45 +287,3 @@ def test_after_its_end_a_spool_takes_nothing(tmp_path: Path) -> None:
     spool.append(1, b"late")
     assert spool.lost == 4
     assert read_all(tmp_path)[0] == [(1, b"kept")]
-
-
-FULL_DISK = """
-import os, sys
-from pathlib import Path
-from agent.machine.spool import FileSpool, Room
-from tests.machine.test_spool import read_all
-
-mount = Path(sys.argv[1])
-spool = FileSpool(str(mount / "spool"), Room(64 << 20))
-written = []
-def append(count, size):
-    for number in range(count):
-        lost, data = spool.lost, b"%06d" % len(written) + b"x" * size
-        spool.append(1, data)
-        if spool.lost == lost:
-            written.append((1, data))
-        else:
-            assert spool.lost == lost + len(data)
-        assert read_all(mount / "spool") == (written, 0, spool.end)
-
-(mount / "filler").write_bytes(bytes(300_000))
-append(60, 5000)
-assert spool.lost and written, "it was not full"
-(mount / "filler").unlink()
-full = len(written)
-append(60, 5000)
-assert len(written) > full, "there was space"
-lost = spool.lost
-append(300, 5000)
-assert spool.lost > lost, "it was not full again"
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-def test_a_full_disk(tmp_path: Path) -> None:
-    """In a mount namespace of its own, which goes with the process, and with it the file system."""
-    script = 'mount -t tmpfs -o size=500k tmpfs "$1" && exec "$2" -c "$3" "$1"'
-    argv = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FULL_DISK]
-    done = subprocess.run(argv, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert os.listdir(tmp_path) == []

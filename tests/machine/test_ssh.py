@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import paramiko
 import pytest
@@ -32,48 +33,46 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield daemon
 
 
-def dial(target: Target) -> Problem:
-    """Why no channel can be opened."""
-    loop, problems = Loop(), list[Problem]()
+def dial(loop: Loop, target: Target) -> Channel | Problem:
+    results: list[Channel | Problem] = []
 
     def done(result: Channel | Problem) -> None:
-        assert isinstance(result, Problem)
-        problems.append(result)
+        results.append(result)
         loop.stop()
 
     ssh.dial(loop, Workers(loop, 2), target, done)
     run(loop)
-    return problems[0]
+    return results[0]
+
+
+def refused(target: Target) -> Problem:
+    """Why no channel can be opened."""
+    result = dial(Loop(), target)
+    assert isinstance(result, Problem)
+    return result
 
 
 def talk(sshd: Sshd, command: str, *lines: bytes, expect: int) -> tuple[list[bytes], str]:
     """Send lines to the command: `expect` lines that it answers, and how it ended if it did by itself."""
     loop, heard, ends = Loop(), list[bytes](), list[str]()
+    channel = dial(loop, sshd.target._replace(command=command))
+    assert not isinstance(channel, Problem), channel
 
-    def done(result: Channel | Problem) -> None:
-        assert not isinstance(result, Problem), result
-
-        def line(data: bytes) -> None:
-            heard.append(data)
-            if len(heard) == expect:
-                result.close()
-                loop.stop()
-
-        def ended(reason: str) -> None:
-            ends.append(reason)
+    def line(data: bytes) -> None:
+        heard.append(data)
+        if len(heard) == expect:
+            channel.close()
             loop.stop()
 
-        result.receive(line, ended)
-        for data in lines:
-            result.send(data)
+    def ended(reason: str) -> None:
+        ends.append(reason)
+        loop.stop()
 
-    ssh.dial(loop, Workers(loop, 2), sshd.target._replace(command=command), done)
+    channel.receive(line, ended)
+    for data in lines:
+        channel.send(data)
     run(loop)
     return heard, "".join(ends)
-
-
-def test_lines_go_both_ways(sshd: Sshd) -> None:
-    assert talk(sshd, "cat", b"one\n", b"two\n", expect=2) == ([b"one", b"two"], "")
 
 
 def test_more_than_a_window_arrives_whole(sshd: Sshd) -> None:
@@ -119,22 +118,18 @@ def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
             super().watch(fd, events, action)
 
     loop = Watching()
+    channel = dial(loop, sshd.target._replace(command="echo warning >&2; echo up; read x; echo $x; cat"))
+    assert not isinstance(channel, Problem), channel
 
-    def done(result: Channel | Problem) -> None:
-        assert not isinstance(result, Problem), result
+    def line(data: bytes) -> None:
+        if data == b"up":
+            channel.send(b"go on\n")
+            return
+        ready.extend(select.select([watched[-1]], [], [], 0)[0])
+        channel.close()
+        loop.stop()
 
-        def line(data: bytes) -> None:
-            if data == b"up":
-                result.send(b"go on\n")
-                return
-            ready.extend(select.select([watched[-1]], [], [], 0)[0])
-            result.close()
-            loop.stop()
-
-        result.receive(line, lambda reason: loop.stop())
-
-    command = "echo warning >&2; echo up; read x; echo $x; cat"
-    ssh.dial(loop, Workers(loop, 2), sshd.target._replace(command=command), done)
+    channel.receive(line, lambda reason: loop.stop())
     run(loop)
     assert len(watched) >= 2
     assert ready == []
@@ -142,33 +137,39 @@ def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
 
 def test_a_wrong_host_key(sshd: Sshd) -> None:
     for key in (OTHER.host_public(3), KEYS.host_public(4), KEYS.client_public()):
-        problem = dial(sshd.target._replace(host_key=key))
+        problem = refused(sshd.target._replace(host_key=key))
         assert problem.kind == "host-key"
         assert "pod 3" in problem.text
 
 
 def test_a_refused_key(sshd: Sshd) -> None:
-    problem = dial(sshd.target._replace(client_key=OTHER.client_private()))
+    problem = refused(sshd.target._replace(client_key=OTHER.client_private()))
     assert problem.kind == "key-refused"
 
 
 def test_nobody_listens(sshd: Sshd) -> None:
     port = free_port()
-    problem = dial(sshd.target._replace(port=port))
+    problem = refused(sshd.target._replace(port=port))
     assert problem == Problem("refused", f"DNS ok, port {port} at 127.0.0.1 refused")
+
+
+@contextmanager
+def connected(sshd: Sshd) -> Iterator[tuple[socket.socket, socket.socket, Target]]:
+    """A client's connection, its other side, which is no sshd, and that as a target."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+        with connection:
+            yield client, connection, sshd.target._replace(port=server.getsockname()[1])
 
 
 @pytest.mark.parametrize(
     "words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-x\r\n", b"SSH-2.0-x\r\n" + b"\0" * 99]
 )
 def test_somebody_who_never_gets_further(words: bytes, sshd: Sshd) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        target = sshd.target._replace(port=server.getsockname()[1])
-        client = socket.create_connection(server.getsockname())
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(words)
-            result = handshake(client, target, seconds=0.5)
+    with connected(sshd) as (client, connection, target):
+        connection.sendall(words)
+        result = handshake(client, target, seconds=0.5)
     assert isinstance(result, Problem)
     assert (result.kind, result.text.split(":")[0]) == ("ssh", "SSH to 127.0.0.1")
     assert client.fileno() == -1
@@ -177,10 +178,9 @@ def test_somebody_who_never_gets_further(words: bytes, sshd: Sshd) -> None:
 
 
 def test_a_connection_that_ends_at_once(sshd: Sshd) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        client = socket.create_connection(server.getsockname())
-        server.accept()[0].close()
-        result = handshake(client, sshd.target._replace(port=server.getsockname()[1]))
+    with connected(sshd) as (client, connection, target):
+        connection.close()
+        result = handshake(client, target)
     assert isinstance(result, Problem)
     assert result.kind == "ssh"
 
@@ -200,13 +200,11 @@ class Leaving(paramiko.ServerInterface):
 
 
 def test_a_connection_that_ends_at_the_login_is_no_refusal(sshd: Sshd) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        client = socket.create_connection(server.getsockname())
-        connection, _ = server.accept()
+    with connected(sshd) as (client, connection, target):
         transport = paramiko.Transport(connection)
         transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(KEYS.host_private(3))))
         transport.start_server(event=threading.Event(), server=Leaving(connection))
-        result = handshake(client, sshd.target._replace(port=server.getsockname()[1]))
+        result = handshake(client, target)
         transport.close()
     assert isinstance(result, Problem)
     assert result.kind == "ssh"

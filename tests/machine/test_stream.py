@@ -8,7 +8,6 @@ import socket
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,14 +84,6 @@ def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
 
 
 # Cutting
-
-
-@given(text=TEXTS, data=st.data())
-def test_any_cut_gives_the_same_lines(text: bytes, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))))
-    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    buffer = LineBuffer()
-    assert [*chain.from_iterable(buffer.feed(piece) for piece in pieces)] == text.split(b"\n")[:-1]
 
 
 @given(text=TEXTS, size=st.integers(1, 5))
@@ -355,19 +346,6 @@ def test_closing_at_the_end(connection: Connection) -> None:
     run(connection.loop)
     connection.turn()
     assert connection.ends == [CLOSED]
-
-
-def test_closing_when_all_is_taken(connection: Connection) -> None:
-    ours = connection.ours()
-    connection.receive(ours, ours.close)
-    ours.send(BIG)
-    heard = 0
-    while ours.is_open:
-        heard += len(connection.hear())
-        connection.turn()
-    while data := connection.hear():
-        heard += len(data)
-    assert (heard, connection.ends) == (len(BIG), [])
 
 
 def test_a_stream_that_has_ended_holds_nobody(connection: Connection) -> None:
