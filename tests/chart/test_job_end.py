@@ -1,7 +1,8 @@
 """When a job is started anew and when it has ended: the rules that the chart renders, in a model of their controllers.
 
 The codes are those with which real pods end: tests/cluster/test_chart.py has an evicted coordinator,
-tests/cluster/test_runs.py an evicted worker, a Job that is suspended or deleted, and a program that fails.
+tests/lifecycle/test_signals.py an evicted worker, tests/cluster/test_told.py a Job that is suspended or deleted, and
+tests/cluster/test_runs.py a program that fails.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import combinations
 import pytest
 
 from agent.errors import Exit
-from tests.chart.helm import Engines, Object, sets
+from tests.chart.helm import Engines, Object
 from tests.chart.job_end import ENDED, STARTED_ANEW, Failed, pod, what_follows
 
 RESTARTS = 3
@@ -20,8 +21,7 @@ FINAL = sorted({*map(int, Exit), 1, 9, 126, 127, 134, 137, 139, 255} - {int(Exit
 
 
 def jobset(engines: Engines, *settings: str, restarts: int = RESTARTS) -> Object:
-    flags = sets(f"workload.max_workload_restarts={restarts}", *settings)
-    return engines.with_values(*flags).jobset
+    return engines.with_settings(f"workload.max_workload_restarts={restarts}", *settings).jobset
 
 
 def in_any_order(jobset: Object, pods: list[Failed]) -> set[str]:
@@ -47,11 +47,6 @@ def test_an_evicted_pod_and_a_lost_peer_are_worth_a_restart(engines: Engines, ca
     assert in_any_order(jobset(engines), EVICTIONS[case]) == {STARTED_ANEW}
 
 
-@pytest.mark.parametrize("code", FINAL)
-def test_every_other_code_is_final(engines: Engines, code: int) -> None:
-    assert in_any_order(jobset(engines), [pod(code)] * 4) == {ENDED}
-
-
 def test_a_final_code_among_pods_that_miss_a_peer_is_final(engines: Engines) -> None:
     assert what_follows(jobset(engines), [pod(75), pod(137), pod(75), pod(75)]) == ENDED
 
@@ -67,31 +62,29 @@ def test_without_a_word_nothing_is_started_anew(engines: Engines) -> None:
     assert what_follows(engines.with_values().jobset, [pod(75)]) == ENDED
 
 
-RESTART_ON: dict[str, tuple[str, set[int]]] = {
-    "the usual ones": ("workload.restartOn=null", {75, 143}),
-    "a lost peer": ("workload.restartOn={75}", {75}),
-    "out of memory too, in any order and twice": (
-        "workload.restartOn={143,137,75,137}",
-        {75, 137, 143},
-    ),
-    "with a hole": ("workload.restartOn[2]=9", {9}),
-    "none": ("workload.restartOn={}", set()),
-    "any": ("workload.restartOn={any}", {75, 143, *FINAL}),
-    "any among others": ("workload.restartOn={1,any}", {75, 143, *FINAL}),
-    "the usual ones of Pai-Megatron": ("workload.run=pai-megatron-qwen3,volumes.nfs.ip=10.0.0.2", {1, 75, 143}),
-    "those of its other model": ("workload.run=pai-megatron-qwen3-next,volumes.nfs.ip=10.0.0.2", {1, 75, 143}),
-    "one's own for Pai-Megatron": (
-        "workload.run=pai-megatron-qwen3,volumes.nfs.ip=10.0.0.2,workload.restartOn={75}",
-        {75},
-    ),
+PAI, NEXT = (
+    f"workload.run={model},volumes.nfs.ip=10.0.0.2" for model in ("pai-megatron-qwen3", "pai-megatron-qwen3-next")
+)
+RESTART_ON = {
+    "": {75, 143},
+    "workload.restartOn=null": {75, 143},
+    "workload.restartOn={75}": {75},
+    "workload.restartOn={143,137,75,137}": {75, 137, 143},
+    "workload.restartOn[2]=9": {9},
+    "workload.restartOn={}": set(),
+    "workload.restartOn={any}": {75, 143, *FINAL},
+    "workload.restartOn={1,any}": {75, 143, *FINAL},
+    PAI: {1, 75, 143},
+    NEXT: {1, 75, 143},
+    f"{PAI},workload.restartOn={{75}}": {75},
 }
 
 
-@pytest.mark.parametrize("case", RESTART_ON)
-def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines, case: str) -> None:
-    setting, wanted = RESTART_ON[case]
+@pytest.mark.parametrize("setting", RESTART_ON)
+def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines, setting: str) -> None:
     made = jobset(engines, setting)
-    assert {code for code in (75, 143, *FINAL) if what_follows(made, [pod(code)] * 2) == STARTED_ANEW} == wanted
+    anew = {code for code in (75, 143, *FINAL) if what_follows(made, [pod(code)] * 2) == STARTED_ANEW}
+    assert anew == RESTART_ON[setting]
     assert what_follows(made, [pod(137, evicted=True)]) == STARTED_ANEW, "an evicted pod, whatever its code"
 
 

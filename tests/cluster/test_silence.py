@@ -8,28 +8,34 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.conftest import Trial, all_codes, starting
+from tests.cluster.conftest import Trial, starting
 from tests.cluster.storage import log_name
-from tests.cluster.test_forming import with_a_busy_port
-from tests.cluster.test_runs import MARK
+from tests.cluster.test_forming import STRANGERS, with_a_busy_port
 from tests.cluster.work import RING, RING_FILES
+
+pytestmark = pytest.mark.faults
 
 
 class Silent(NamedTuple):
     """Clusters in which nothing happens any more before their ends."""
 
-    stubborn: Trial
-    """It ran a script that ignores SIGTERM, which has failed on pod 1."""
+    headless: Trial
+    """Pod 0 was killed during a run."""
     cut: Trial
     """Pod 1 is behind a dead link, and pod 2 was killed, during a run whose processes fail at once without them."""
     unmet: Trial
     """Pod 2 has no name, pod 4 an address that does not answer, and pod 5 cannot start its sshd."""
+    strange: Trial
+    """Pod 1 is of another attempt, and pod 3 has another secret."""
 
 
 @pytest.fixture(scope="module")
 def silent(no_pod_around_fixtures: None) -> Iterator[Silent]:
     with starting() as start:
-        stubborn = start(2, script=f"trap '' TERM\n[ \"$JOB_COMPLETION_INDEX\" = 1 ] && exit 9\n{MARK}")
+        headless = start(2, script="exec sleep 600")
+        for index in range(2):
+            headless.until_event(index, "run-started")
+        headless.kill_agent(0)
         cut = start(4, script=RING, files=RING_FILES)
         for index in range(4):
             cut.until(index, f"test -e /mnt/turns-{index}")
@@ -37,11 +43,12 @@ def silent(no_pod_around_fixtures: None) -> Iterator[Silent]:
         cut.kill_agent(2)
         env = {"A4_PEER_TIMEOUT_SECONDS": "30", "A4_RESULTS_DIR": "/mnt/results"}
         unmet = start(6, missing=frozenset({2}), dead=frozenset({4}), env=env, **with_a_busy_port(5))
-        yield Silent(stubborn, cut, unmet)
+        strange = start(4, **STRANGERS, env=env)
+        yield Silent(headless, cut, unmet, strange)
 
 
-def test_a_script_that_ignores_sigterm_is_killed(silent: Silent) -> None:
-    all_codes(silent.stubborn, 9)
+def test_a_killed_coordinator_ends_every_pod(silent: Silent) -> None:
+    assert silent.headless.codes() == {0: 137, 1: 75}, silent.headless.log()
 
 
 def test_a_pod_behind_a_cut_link_and_one_that_is_killed_end_every_pod(silent: Silent) -> None:
@@ -80,3 +87,10 @@ def test_pods_that_do_not_come_are_named_each_with_its_reason(silent: Silent) ->
         assert f"exit code 69: {end['what']}" in log and "pod 2, " in log
     assert trial.said(5)["what"].startswith("port 2222 on ")
     assert "import socket, time" in trial.said(5)["what"]
+
+
+def test_strangers_at_the_deadline_are_an_end_of_its_own(silent: Silent) -> None:
+    trial = silent.strange
+    assert trial.codes() == {0: 77, 1: 69, 2: 77, 3: 69}, trial.log()
+    for index in (1, 3):
+        assert f"shows a host key that is not pod {index}'s" in trial.said(0)["why"]

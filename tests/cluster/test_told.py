@@ -6,8 +6,6 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
-
 from agent.paths import SECRET_FILE
 from tests.cluster.conftest import Start, all_codes
 from tests.cluster.test_own_programs import program, with_mpi
@@ -22,11 +20,10 @@ def save(number, frame):
     open("/tmp/told", "w").close()
     while not os.path.exists("/tmp/go"):
         time.sleep(0.02)
-    print("saved", flush=True)
-    sys.exit(0)
+    os.write(1, b"saved\\n")  # print refuses to be called where it may have been interrupted
+    os._exit(0)
 
 signal.signal(getattr(signal, sys.argv[1]), save)
-print("here", flush=True)
 open("/tmp/ready", "w").close()
 while True:
     time.sleep(0.02)
@@ -54,8 +51,8 @@ def test_a_program_saves_its_state_though_its_script_ends_at_once(start: Start) 
 def test_a_warning_reaches_the_program_and_spares_its_script(start: Start) -> None:
     trial = sleeping(start, 2, files=FILES, env={**GRACE, "A4_WARN_SIGNAL": "USR1", "A4_WARN_SECONDS": "300"})
     with following(trial, 1, "run", *SHELL, f"{SCRIPT} SIGUSR1; echo after") as (run, _):
-        for _ in range(2):
-            read_until(run.stdout, b"here\n")
+        for index in range(2):
+            trial.until(index, "test -e /tmp/ready")
         run.signal(signal.SIGINT)
         for index in range(2):
             trial.until(index, "test -e /tmp/told")
@@ -66,25 +63,23 @@ def test_a_warning_reaches_the_program_and_spares_its_script(start: Start) -> No
         assert marked(trial, 0, 1) == {}
 
 
-@pytest.mark.parametrize("kind", [pytest.param("4", marks=pytest.mark.faults), "5"])
-def test_every_rank_saves_its_state_though_others_end_before_it(start: Start, ompi5: Path, kind: str) -> None:
-    given = with_mpi(kind, ompi5)
-    python = f"{ompi5}/bin/python" if kind == "5" else sys.executable
-    given["files"] = {"/job/save": program("save_state.py", python)}
-    trial = sleeping(start, 3, gpus_per_pod=2, **{**given, "env": {**given.get("env", {}), **GRACE}})
+def test_every_rank_saves_its_state_though_others_end_before_it(start: Start, ompi5: Path) -> None:
+    given = with_mpi("5", ompi5)
+    files = {"/job/save": program("save_state.py", f"{ompi5}/bin/python")}
+    trial = sleeping(start, 2, gpus_per_pod=2, **{**given, "files": files, "env": {**given["env"], **GRACE}})
     with following(trial, 1, "mpirun", "--", "/job/save") as (run, _):
-        for _ in range(6):
+        for _ in range(4):
             read_until(run.stdout, b"here\n")
         run.signal(signal.SIGINT)
         assert run.wait() == 130, run.stderr.read()
-        assert trial.cluster.exec(0, ["sh", "-c", "ls /mnt | grep -c ^saved-"]).stdout.strip() == "6"
-        assert marked(trial, 0, 1, 2) == {}
+        assert trial.cluster.exec(0, ["sh", "-c", "ls /mnt | grep -c ^saved-"]).stdout.strip() == "4"
+        assert marked(trial, 0, 1) == {}
 
 
 TOLD_EARLY = f"""
 {GATE}
 mkfifo /tmp/secret
-A4_SECRET_FILE=/tmp/secret {sys.executable} -m agent WORDS & agent=$!
+A4_SECRET_FILE=/tmp/secret {sys.executable} -m agent run none & agent=$!
 exec 3>/tmp/secret  # opens when the agent reads its settings, before it can hear a signal
 kill -TERM $agent
 cat {SECRET_FILE} >&3
@@ -93,11 +88,9 @@ wait $agent
 """
 
 
-@pytest.mark.parametrize("words", ["run none", pytest.param("--color never run none", marks=pytest.mark.faults)])
-def test_a_pod_that_is_told_before_its_agent_can_hear_ends_in_order(start: Start, words: str) -> None:
+def test_a_pod_that_is_told_before_its_agent_can_hear_ends_in_order(start: Start) -> None:
     agent = f"exec tini -- {sys.executable} -m agent run none"
-    choice = f'[ "$JOB_COMPLETION_INDEX" = 0 ] && {agent}\n{TOLD_EARLY.replace("WORDS", words)}'
-    trial = start(2, entrypoint=("sh", "-c", choice))
+    trial = start(2, entrypoint=("sh", "-c", f'[ "$JOB_COMPLETION_INDEX" = 0 ] && {agent}\n{TOLD_EARLY}'))
     trial.until_event(0, "facts-ready")  # it looks for pod 1, which does not stay long for one that comes later
     open_gate(trial, 1)
     assert trial.codes() == {0: 75, 1: 143}, trial.log()

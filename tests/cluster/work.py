@@ -17,7 +17,7 @@ import jsonschema
 
 from agent.local.running_command import Running
 from scripts.result_schema import result_schema
-from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes, starting
 from tests.deadlines import limits_of_env, limits_of_words
 
 SCHEMA = result_schema(strict=True)
@@ -40,6 +40,16 @@ def sleeping(start: Start, pods: int = 4, **more: Any) -> Trial:
     trial = start(pods, **{"arguments": ("none",), "script": SCRIPT, **more}, env=env)
     until_phase(trial, "sleeping", *range(pods))
     return trial
+
+
+@contextmanager
+def asleep(pods: int, **more: Any) -> Iterator[Trial]:
+    """Such a cluster for all tests of a module; they leave it as they find it."""
+    with starting() as start:
+        trial = sleeping(start, pods, **more)
+        yield trial
+        trial.cluster.terminate()
+        all_codes(trial, 143)
 
 
 def until_phase(trial: Trial, phase: str, *indices: int) -> None:
