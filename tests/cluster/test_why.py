@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,14 @@ from agent import wire
 from agent.decide.diagnosis import Diagnosis
 from agent.health.why.deciding import diagnose
 from agent.health.why.records import Collected
-from tests.cluster.conftest import END_SECONDS, Trial, starting
+from tests.cluster.conftest import END_SECONDS, Start, Trial, starting
 from tests.cluster.work import agent, following, sleeping
 
 CHECKOUT = Path(__file__).parents[2]
 TORCH = CHECKOUT / ".venv-torch" / "bin" / "python"
 LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
 FILES = {"/workload/hang.py": Path(__file__).with_name("programs").joinpath("hang.py").read_bytes()}
-RANKS, CULPRIT = 8, 5
+CULPRIT = 3
 ASK = """
 import json, sys
 from agent import wire
@@ -32,31 +33,40 @@ with Client() as client:
 """
 
 
-def why(trial: Trial, run: str = "", pod: int = 3) -> Collected:
+def why(trial: Trial, run: str = "", pod: int = 0) -> Collected:
     asked = trial.cluster.exec(pod, [sys.executable, "-c", ASK, run], timeout=120)
     assert asked.returncode == 0, asked
     return wire.from_json(Collected, json.loads(asked.stdout))
 
 
+def hanging_cluster(start: Start, pods: int, files: Mapping[str, bytes] = FILES) -> Trial:
+    env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1"}
+    return sleeping(start, pods, gpus_per_pod=2, files=files, env=env)
+
+
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
     with starting() as start:
-        env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1"}
-        yield sleeping(start, 4, gpus_per_pod=2, files=FILES, env=env)
+        yield hanging_cluster(start, 2)
 
 
-def diagnosed(trial: Trial, case: str, *command: str) -> Diagnosis:
-    """What is said of a run that has come to its hang; the run is ended."""
+@contextmanager
+def hanging(trial: Trial, case: str, *command: str) -> Iterator[str]:
+    """The id of a run that has come to its hang; it is ended."""
     ranks = 2 * trial.cluster.spec.pods
     command = command or ("torchrun", "--", "/workload/hang.py", case)
     with following(trial, 1, *command) as (client, run):
         try:
             trial.until(0, " && ".join(f"test -e /mnt/{case}-{rank}" for rank in range(ranks)))
-            collected = why(trial, run)
+            yield run
         finally:
             agent(trial, 0, "cancel", run)
             client.wait(END_SECONDS)
-    return diagnose(collected)
+
+
+def diagnosed(trial: Trial, case: str, *command: str) -> Diagnosis:
+    with hanging(trial, case, *command) as run:
+        return diagnose(why(trial, run))
 
 
 def blamed(found: Diagnosis) -> dict[int | None, str]:
@@ -65,9 +75,19 @@ def blamed(found: Diagnosis) -> dict[int | None, str]:
 
 
 def test_a_rank_that_sleeps(trial: Trial) -> None:
-    found = diagnosed(trial, "sleeps")
+    """Asked through the library and by the verb, which is also asked about runs that do not hang."""
+    with hanging(trial, "sleeps") as run:
+        found = diagnose(why(trial, run))
+        said = trial.cluster.exec(0, ["a4-agent", "why"], timeout=END_SECONDS)
+        told = trial.cluster.exec(1, ["a4-agent", "why", run, "--json"], timeout=END_SECONDS)
     assert (found.status, blamed(found)) == ("hangs", {CULPRIT: "behind"})
-    assert "sleep_in_python" in found.sentence and "all_reduce #4, which 7 ranks wait in" in found.sentence
+    assert "sleep_in_python" in found.sentence and "all_reduce #4, which 3 ranks wait in" in found.sentence
+    assert (said.returncode, f"rank {CULPRIT} (pod " in said.stdout) == (0, True), said
+    assert all(len(line) <= 80 for line in said.stdout.splitlines())
+    answer = json.loads(told.stdout)
+    assert (answer["run"], answer["over"], answer["diagnosis"]["status"]) == (run, False, "hangs")
+    over = trial.cluster.exec(1, ["a4-agent", "why", run], timeout=END_SECONDS)
+    assert (over.returncode, over.stdout) == (0, f"{run} is over, and nothing was seen to hang in it\n")
 
 
 def test_ranks_of_mpi_and_one_that_does_not_enter_the_barrier(trial: Trial) -> None:
@@ -88,7 +108,7 @@ def test_a_program_of_mpi_without_python_shows_its_system_call(trial: Trial, tmp
         trial.cluster.exec(index, ["bash", "-c", store], input=program.read_bytes())
     found = diagnosed(trial, "barrier", "mpirun", "--", "/workload/barrier")
     assert (found.status, found.culprits) == ("unclear", ()), found
-    assert f"rank {CULPRIT} (pod " in found.sentence and "is elsewhere than 7 other ranks" in found.sentence
+    assert f"rank {CULPRIT} (pod " in found.sentence and "is elsewhere than 3 other ranks" in found.sentence
     assert "it is in the system call pause" in found.sentence
 
 
@@ -98,11 +118,9 @@ def test_a_program_of_mpi_without_python_shows_its_system_call(trial: Trial, tmp
     [
         ("stopped", "stopped", "stopped"),
         ("gil", "behind", "GIL"),
-        ("fifo", "behind", "/tmp/data"),
         ("loader", "behind", "its worker"),
-        ("dead", "dead", "7 ranks wait for it"),
+        ("dead", "dead", "3 ranks wait for it"),
         ("operation", "other operation", "broadcast"),
-        ("left-out", "other operation", "barrier"),
     ],
 )
 def test_one_rank_is_blamed(trial: Trial, case: str, fault: str, words: str) -> None:
@@ -111,34 +129,9 @@ def test_one_rank_is_blamed(trial: Trial, case: str, fault: str, words: str) -> 
     assert words in found.sentence
 
 
-@pytest.mark.faults
-def test_a_pipeline_leads_to_the_one_at_its_end(trial: Trial) -> None:
-    found = diagnosed(trial, "pipeline")
-    assert (found.status, [one.rank for one in found.culprits]) == ("hangs", [0]), found
-
-
-@pytest.mark.faults
-def test_two_groups_in_another_order_blame_nobody(trial: Trial) -> None:
-    found = diagnosed(trial, "order")
-    assert (found.status, found.culprits) == ("circle", ()), found
-
-
-@pytest.mark.faults
-def test_two_hangs_at_once_are_both_named(trial: Trial) -> None:
-    found = diagnosed(trial, "two")
-    assert sorted(one.rank or 0 for one in found.culprits) == [2, 6], found
-
-
-@pytest.mark.faults
-def test_a_slow_run_does_not_hang(trial: Trial) -> None:
-    found = diagnosed(trial, "healthy")
-    assert (found.status, found.culprits) == ("moves", ()), found
-
-
 @pytest.mark.long
 def test_sixteen_pods_with_real_ranks() -> None:
     with starting() as start:
-        env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1"}
-        found = diagnosed(sleeping(start, 16, gpus_per_pod=2, files=FILES, env=env), "sleeps")
+        found = diagnosed(hanging_cluster(start, 16), "sleeps")
     assert (found.status, blamed(found)) == ("hangs", {CULPRIT: "behind"}), found
     assert "all_reduce #4, which 31 ranks wait in" in found.sentence

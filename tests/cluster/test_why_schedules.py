@@ -10,8 +10,8 @@ import pytest
 from agent.health.why.deciding import diagnose
 from agent.health.why.records import Collected
 from tests.cluster.conftest import END_SECONDS, Trial, starting
-from tests.cluster.test_why import TORCH, why
-from tests.cluster.work import agent, following, sleeping
+from tests.cluster.test_why import hanging_cluster, why
+from tests.cluster.work import agent, following
 from tests.health.schedules import REAL_SIZE, World, halt, make, suits_real_ranks
 
 CHECKOUT = Path(__file__).parents[2]
@@ -28,8 +28,7 @@ MARKS = [pytest.mark.faults if at < FEW else pytest.mark.long for at in range(le
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
     with starting() as start:
-        env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1"}
-        yield sleeping(start, REAL_SIZE // 2, gpus_per_pod=2, files=FILES, env=env)
+        yield hanging_cluster(start, REAL_SIZE // 2, FILES)
 
 
 def stuck(seed: int) -> World:

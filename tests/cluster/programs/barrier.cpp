@@ -1,6 +1,6 @@
 // An MPI program without Python:  barrier
 //
-// Rank 5 does not enter the barrier. Every rank makes /mnt/barrier-<rank> right before it stands still.
+// Rank 3 does not enter the barrier. Every rank makes /mnt/barrier-<rank> right before it stands still.
 
 #include <fstream>
 #include <string>
@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::ofstream("/mnt/barrier-" + std::to_string(rank)).close();
-    if (rank == 5) pause();
+    if (rank == 3) pause();
     MPI_Barrier(MPI_COMM_WORLD);
     return MPI_Finalize();
 }

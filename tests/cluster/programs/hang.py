@@ -16,7 +16,7 @@ from typing import Any
 CASE = sys.argv[1]
 NAMES = ("RANK", "OMPI_COMM_WORLD_RANK")
 RANK = next(int(os.environ[name]) for name in NAMES if name in os.environ)
-CULPRIT = 5
+CULPRIT = 3
 FOREVER = timedelta(days=1)
 
 
@@ -32,13 +32,6 @@ def sleep_in_python() -> None:
 def hold_the_gil() -> None:
     here()
     ctypes.PyDLL(None).sleep(100_000)
-
-
-def read_a_fifo() -> None:
-    os.mkfifo("/tmp/data")
-    file = os.open("/tmp/data", os.O_RDWR)
-    here()
-    os.read(file, 1)
 
 
 class Batches:
@@ -102,53 +95,6 @@ def other_operation(dist: Any, torch: Any) -> None:
     dist.barrier()
 
 
-def left_out(dist: Any, torch: Any) -> None:
-    here()
-    if RANK != CULPRIT:
-        dist.all_reduce(torch.ones(64))
-    dist.barrier()
-
-
-def pipeline(dist: Any, torch: Any) -> None:
-    """Each of 1 to 3 waits for the one before it, and 0 does something else; the others wait for all."""
-    if RANK == 0:
-        sleep_in_python()
-    here()
-    if RANK <= 3:
-        dist.recv(torch.ones(64), src=RANK - 1)
-    dist.barrier()
-
-
-def other_order(dist: Any, torch: Any) -> None:
-    first, second = dist.new_group([0, 1], timeout=FOREVER), dist.new_group([0, 1], timeout=FOREVER)
-    if RANK == 1:
-        first, second = second, first
-    here()
-    if RANK < 2:
-        dist.all_reduce(torch.ones(64), group=first)
-        dist.all_reduce(torch.ones(64), group=second)
-    dist.barrier()
-
-
-def two_at_once(dist: Any, torch: Any) -> None:
-    groups = [dist.new_group(ranks, timeout=FOREVER) for ranks in ([0, 1, 2, 3], [4, 5, 6, 7])]
-    if RANK in (2, 6):
-        sleep_in_python()
-    here()
-    dist.all_reduce(torch.ones(64), group=groups[RANK // 4])
-
-
-def healthy(dist: Any, torch: Any) -> None:
-    """Slow, and it says nothing."""
-    here()
-    while not os.path.exists("/mnt/enough"):
-        stop = torch.tensor([float(os.path.exists("/mnt/enough"))])
-        dist.all_reduce(stop)
-        if stop.item():
-            break
-        time.sleep(0.2)
-
-
 def mpi() -> None:
     from mpi4py import MPI
 
@@ -162,15 +108,9 @@ CASES = {
     "sleeps": culprit(sleep_in_python),
     "stopped": culprit(stop),
     "gil": culprit(hold_the_gil),
-    "fifo": culprit(read_a_fifo),
     "loader": culprit(wait_for_a_worker),
     "dead": culprit(die_unnoticed),
     "operation": other_operation,
-    "left-out": left_out,
-    "pipeline": pipeline,
-    "order": other_order,
-    "two": two_at_once,
-    "healthy": healthy,
 }
 
 if __name__ == "__main__":
