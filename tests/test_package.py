@@ -170,19 +170,16 @@ def test_the_installed_agent_is_complete(installed: Path, tmp_path: Path) -> Non
     assert schema.read_bytes() == (ROOT / "docs/result.schema.json").read_bytes()
 
 
-def test_files_are_found_where_pip_has_put_them(built: Built, tmp_path: Path) -> None:
-    """Not every installation is in the prefix of its Python."""
-    done([sys.executable, "-m", "pip", "--quiet", "install", "--no-deps", "--target", str(tmp_path), str(built.wheel)])
-    python = ["env", f"PYTHONPATH={tmp_path}", sys.executable]
-    assert files_found(python, "/") == {str(tmp_path / "share/a4-agent")}
-
-
 @pytest.mark.parametrize("kind", ["target", "prefix"])
-def test_the_command_finds_the_agent_where_pip_has_put_it(built: Built, tmp_path: Path, kind: str) -> None:
-    """Also under a Python that looks nowhere but in its own directories."""
+def test_the_agent_is_found_where_pip_has_put_it(built: Built, tmp_path: Path, kind: str) -> None:
+    """With its files; not every installation is in the prefix of its Python. And by its command, also under a Python
+    that looks nowhere but in its own directories."""
     python = os.path.realpath(sys.executable)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install"]
     done([*pip, "--no-deps", "--no-index", "--ignore-installed", f"--{kind}", str(tmp_path), str(built.wheel)])
+    (packages,) = (path.parent for path in tmp_path.glob("**/agent"))
+    found = files_found(["env", f"PYTHONPATH={packages}", sys.executable], "/")
+    assert found == {str(tmp_path / "share/a4-agent")}
     (command,) = tmp_path.glob("**/bin/a4-agent")
     assert "connectivity" in done([str(command), "run", "--help"])
     for packages in tmp_path.glob("**/site-packages"):

@@ -9,7 +9,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from agent.decide.ranks import FOLLOWED
+from tests.shared_mounts import until
 
 STEPS = Path(__file__).parents[1] / "entrypoints" / "steps.py"
 HASTY = "import sys, steps; steps.ENDING_SECONDS = 0.0; sys.exit(steps.main())"
@@ -166,14 +166,6 @@ def test_a_rank_that_failed_fails_its_step(
 def test_the_codes_that_are_excused_are_those_of_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(STEPS.parent))  # record.py, which lies beside it
     assert runpy.run_path(str(STEPS))["FOLLOWED"] == FOLLOWED
-
-
-def until(condition: Any) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail("it never came true")
 
 
 def test_a_command_that_hangs_after_a_rank_has_failed_is_ended(
