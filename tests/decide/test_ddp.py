@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.workloads.ddp import DdpRecord
 from agent.workloads.rank_record import RecordVerdict, read_record
-from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
+from tests.decide.rank_records import PLANNED, Line, common, end, text
 
 RANKS = 6
 
@@ -42,14 +39,6 @@ def judged(record: list[Line]) -> RecordVerdict:
     return parsed(text(record)).judge(PLANNED)
 
 
-def test_a_right_run_is_0_without_reasons() -> None:
-    assert judged(lines()) == RecordVerdict(0, [])
-
-
-def move(record: list[Line]) -> None:
-    record[1]["ranks"][5]["token"] = TOKENS[1]
-
-
 def wrong_sum(record: list[Line]) -> None:
     record[2]["wrong"] = [{"rank": 3, "expected": 15.0, "found": 14.0, "elements": 2}]
 
@@ -70,10 +59,6 @@ def not_finite(record: list[Line]) -> None:
     record[5] |= {"difference": None, "within": False}
 
 
-def unfinished(record: list[Line]) -> None:
-    record[-1]["finished"].remove(3)
-
-
 def unchecked(record: list[Line]) -> None:
     del record[4]
 
@@ -81,7 +66,6 @@ def unchecked(record: list[Line]) -> None:
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (move, "rank 5 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1"),
         (
             wrong_sum,
             "rank 3 on pod job-workload-0-2 got a wrong all-reduce: 14, 15 is right (2 elements are wrong)",
@@ -90,7 +74,6 @@ def unchecked(record: list[Line]) -> None:
         (different, "rank 4 on pod job-workload-0-1 has other parameters after training than rank 0"),
         (far_off, "after 5 steps the parameters differ from those of a single process by 2.0e-02 of their size, 1e-05"),
         (not_finite, "after 5 steps of training, parameters are not finite numbers"),
-        (unfinished, "rank 3 on pod job-workload-0-2 did not finish"),
         (unchecked, "the record of the ranks has no check of the parameters"),
     ],
 )
@@ -110,47 +93,11 @@ def test_of_many_wrong_sums_some_are_named() -> None:
     assert len(reasons) == 9 and reasons[-1] == "and 992 more like these"
 
 
-@pytest.mark.parametrize(
-    ("reached", "reason"),
-    [
-        (0, "no rank reported"),
-        (1, "6 ranks were started, but not all of them found each other"),
-        (3, "the ranks stopped before their end"),
-        (4, "the ranks stopped during: training step (1 of 5)"),
-    ],
-)
-def test_a_record_that_ends_early_is_no_verdict(reached: int, reason: str) -> None:
-    verdict = judged(lines()[:reached])
-    assert verdict.code is None
-    assert verdict.reasons[0].startswith(reason)
-
-
-def test_what_is_wrong_in_a_record_that_ends_early_is_65() -> None:
-    record = lines()
-    wrong_sum(record)
-    assert judged(record[:3]).code == 65
-
-
-@given(st.integers(0, len(text(lines())) - 1))
-def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
-    assert parsed(text(lines())[:length]).judge(PLANNED).code is None
-
-
 def test_the_table_marks_the_rank_that_computes_slowest() -> None:
     shown = parsed(text(lines())).table(PLANNED).splitlines()
     assert shown[0].split("  ")[0] == "rank"
     assert [line.endswith("slowest compute") for line in shown[1:]] == [False, False, False, True, False, False]
-    assert shown[4].split() == [
-        "3",
-        "job-workload-0-2",
-        "cpu",
-        "797.00",
-        "23.00",
-        "13.00",
-        "1.25",
-        "slowest",
-        "compute",
-    ]
+    assert " ".join(shown[4].split()) == "3 job-workload-0-2 cpu 797.00 23.00 13.00 1.25 slowest compute"
 
 
 def test_tables_of_result_json() -> None:
@@ -165,6 +112,7 @@ def test_nothing_is_shown_of_nothing() -> None:
     assert (record.table(PLANNED), record.tables(PLANNED)) == ("", [])
     assert record.summary() == "nothing was checked"
     assert record.as_json(PLANNED)["sum_right"] is None
+    assert parsed(text(lines())).as_json(PLANNED)["reference"]["within"] is True
 
 
 def test_the_summary_says_what_was_checked() -> None:
@@ -174,9 +122,3 @@ def test_the_summary_says_what_was_checked() -> None:
     )
     different(record)
     assert "parameters DIFFERENT on rank 4" in parsed(text(record)).summary()
-
-
-def test_json_has_no_token() -> None:
-    values = parsed(text(lines())).as_json(PLANNED)
-    assert values["reference"]["within"] is True and values["gradient_bytes"] == 4000
-    assert not any(token in json.dumps(values).split('"') for token in TOKENS)
