@@ -11,6 +11,7 @@ from agent.errors import Exit, SettingsError
 from agent.fabrics.profiles import CHOICES
 from agent.settings import (
     SETTINGS,
+    SETTINGS_OF_RUNS,
     TASK_SCRIPTS,
     Found,
     Settings,
@@ -65,11 +66,9 @@ def test_a_pod_with_the_least_environment() -> None:
     assert read()._asdict() == {name: {**rows, **follows}[name] for name in Settings._fields}
 
 
+# One for each way to read a text; every name has its field (below), and tells a wrong value (WRONG).
 GOOD = [
     ("GPUS_PER_NODE", "1", "gpus_per_node", 1),
-    ("MASTER_PORT", "29500", "master_port", 29500),
-    ("JOB_IDENTIFIER", "name-1", "job_identifier", "name-1"),
-    ("A4_WORKLOAD", "connectivity", "workload", "connectivity"),
     ("A4_WORKLOAD", "Script", "workload", "script"),
     ("SLEEP_INFINITY", "True", "sleep_on", "always"),
     ("SLEEP_INFINITY", "0", "sleep_on", "never"),
@@ -77,49 +76,31 @@ GOOD = [
     ("A4_SLEEP_MAX_HOURS", "0.5", "sleep_max_hours", 0.5),
     ("A4_PYTHON", "/opt/venv/bin/python", "python", "/opt/venv/bin/python"),
     ("A4_DEEPEP_DIR", "/src/DeepEP", "deepep_dir", "/src/DeepEP"),
-    ("A4_NCCL_TESTS_DIR", "/nccl", "nccl_tests_dir", "/nccl"),
-    ("A4_BASELINES", "/own.json", "baselines", "/own.json"),
-    ("A4_PROFILE", "A3-TCPX", "profile", "a3-tcpx"),
     ("A4_ACCELERATOR", "nvidia-b200", "accelerator", "nvidia-b200"),
     ("A4_USER_ENV", " NCCL_DEBUG,NCCL_ALGO\n_x  ", "user_env", "NCCL_DEBUG NCCL_ALGO _x"),
-    ("A4_SECRET_ENV", "HF_TOKEN,MY_KEY\n_x  ", "secret_env", "HF_TOKEN MY_KEY _x"),
     ("A4_GPU_PERSISTENCE", "false", "gpu_persistence", False),
-    ("A4_PODS_DIFFER", "warn", "pods_differ", "warn"),
     ("A4_WORKLOAD_TIMEOUT_SECONDS", "3600", "workload_timeout", 3600.0),
     ("A4_STALL_TIMEOUT_SECONDS", "0", "stall_timeout", 0.0),
-    ("A4_REPORT", "false", "report", False),
-    ("A4_WHY", "false", "why", False),
     ("A4_WHY_SECONDS", "0", "why_seconds", 0.0),
-    ("A4_WHY_TIMING", "true", "why_timing", True),
-    ("A4_RUN_HEALTH", "no", "run_health", False),
     ("A4_GATE", "yes", "gate", "true"),
     ("A4_GATE", "Strict", "gate", "strict"),
-    ("A4_LOG_LIMIT_MB", "16", "log_limit_mb", 16),
-    ("A4_SSH_PORT", "222", "ssh_port", 222),
     ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAA me\necdsa-sha2-nistp256 BBBB\n", "ssh_public_key", None),
     ("A4_SECRET_FILE", "/a b/c", "secret_file", "/a b/c"),
     ("A4_EPOCH", "own", "epoch", "own"),
     ("A4_LOCATION", "/c/b", "location", "/c/b"),
     ("A4_METADATA_HOST", "10.0.0.1:8080", "metadata_host", "10.0.0.1:8080"),
     ("POD_NAME", "job-workload-0-3-x7k2p", "pod_name", "job-workload-0-3-x7k2p"),
-    ("NODE_NAME", "gke-7", "node_name", "gke-7"),
     ("A4_INTERFACE", "eth0.7", "interface", "eth0.7"),
     ("A4_RUN_DIR", "/run/other", "run_dir", "/run/other"),
     ("A4_RUN_DIR", "/run/other", "results_dir", "/run/other/results"),
     ("A4_RESULTS_DIR", "/gcs/x", "results_dir", "/gcs/x"),
-    ("A4_SHARED_DIR", "/mnt/nfs", "shared_dir", "/mnt/nfs"),
     ("A4_PEER_TIMEOUT_SECONDS", "1.5", "peer_timeout", 1.5),
-    ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS", "120", "script_timeout", 120.0),
-    ("A4_LEASE_SECONDS", "7", "lease", 7.0),
     ("A4_LEASE_SECONDS", "3", "lease", 3.0),
-    ("A4_GRACE_SECONDS", "60", "grace", 60.0),
     ("A4_WARN_SIGNAL", "none", "warn_signal", ""),
     ("A4_WARN_SIGNAL", "USR1", "warn_signal", "USR1"),
     ("A4_WARN_SIGNAL", "sigusr2", "warn_signal", "USR2"),
     ("A4_WARN_SECONDS", "1", "warn_seconds", 1.0),
-    ("A4_WARN_SECONDS", "1.5", "warn_seconds", 1.5),
     ("A4_LOG_LEVEL", "DEBUG", "log_level", "debug"),
-    ("A4_LOG_FORMAT", "json", "log_format", "json"),
 ]
 
 
@@ -177,12 +158,8 @@ WRONG = [
     ("A4_ACCELERATOR", "a b", "such as nvidia-b200"),
     ("A4_PROFILE", "a4", f"one of {', '.join(CHOICES)}"),
     ("A4_USER_ENV", "NCCL_DEBUG=INFO", "names of variables"),
-    ("A4_SECRET_ENV", "HF_TOKEN=hf_0", "names of variables"),
-    ("A4_GPU_PERSISTENCE", "perhaps", "true or false"),
-    ("NNODES", "four", "from 1 to 100000"),
     ("NNODES", "٤", "from 1 to 100000"),
     ("JOB_COMPLETION_INDEX", "-1", "from 0 to 99999"),
-    ("JOB_COMPLETION_INDEX", "1.0", "from 0 to 99999"),
     ("GPUS_PER_NODE", "0", "from 1 to 1024"),
     ("HOSTNAME_PREFIX", "job-workload", "with its dash"),
     ("HOSTNAME_PREFIX", "Job-", "with its dash"),
@@ -204,52 +181,28 @@ WRONG = [
     ("A4_LOCATION", "/a/b/c/d/e", "such as /cluster/block"),
     ("A4_METADATA_HOST", "http://metadata", "a host name or address"),
     ("A4_INTERFACE", "eth0 eth1", "name of a network interface"),
-    ("POD_NAME", "my pod", "a name without spaces"),
     ("NODE_NAME", "-node", "a name without spaces"),
     ("A4_RUN_DIR", "run", "an absolute path"),
     ("A4_RUN_DIR", "/", "an absolute path"),
     ("A4_RUN_DIR", "/run/a b", "an absolute path"),
     ("A4_RUN_DIR", "/run/%h", "an absolute path"),
-    ("A4_RESULTS_DIR", "gs://bucket", "an absolute path"),
     ("A4_SHARED_DIR", "mnt", "an absolute path"),
-    ("A4_PEER_TIMEOUT_SECONDS", "0", "seconds from 1 on, such as 600"),
     ("A4_PEER_TIMEOUT_SECONDS", "0.999", "seconds from 1 on"),
     ("A4_LEASE_SECONDS", "30s", "seconds from 3 on, such as 30"),
-    ("A4_LEASE_SECONDS", "0.001", "seconds from 3 on"),
-    ("A4_GRACE_SECONDS", "-1", "seconds from 5 on"),
     ("A4_GRACE_SECONDS", "3", "seconds from 5 on"),
     ("A4_WARN_SIGNAL", "TERM", "none or one of USR1, USR2, XCPU"),
-    ("A4_WARN_SIGNAL", "10", "none or one of"),
     ("A4_WARN_SECONDS", "-1", "0 or a number from 1 on"),
     ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS", "0", "seconds from 1 on"),
-    ("A4_WORKLOAD_TIMEOUT_SECONDS", "-1", "0 or a number from 1 on"),
     ("A4_WORKLOAD_TIMEOUT_SECONDS", "0.01", "0 or a number from 1 on, such as 3600"),
     ("A4_STALL_TIMEOUT_SECONDS", "never", "auto, or 0 or a number from 1 on"),
     ("A4_STALL_TIMEOUT_SECONDS", "0.5", "auto, or 0 or a number from 1 on"),
-    ("A4_REPORT", "maybe", "true or false"),
-    ("A4_WHY", "off-ish", "true or false"),
     ("A4_WHY_SECONDS", "-1", "0 or a number from 1 on, such as 300"),
-    ("A4_WHY_TIMING", "maybe", "true or false"),
-    ("A4_RUN_HEALTH", "maybe", "true or false"),
     ("A4_GATE", "maybe", "true, false or strict"),
     ("A4_SLEEP_ON", "sometimes", "one of always, failure, never"),
     ("A4_SLEEP_MAX_HOURS", "12h", "0 or a number from 0.01 on"),
     ("A4_PYTHON", "a\nb", "a program"),
-    ("A4_DEEPEP_DIR", "DeepEP", "an absolute path"),
-    ("A4_NCCL_TESTS_DIR", "build", "an absolute path"),
-    ("A4_BASELINES", "own.json", "an absolute path"),
-    ("A4_PODS_DIFFER", "ignore", "one of refuse, warn"),
     ("A4_LOG_LIMIT_MB", "0", "a whole number from 1"),
-    ("A4_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
-    ("A4_LOG_FORMAT", "xml", "one of text, json"),
-    ("A4_TRAIN_AGAIN", "maybe", "true or false"),
-    ("A4_CONVERT_ON", "some", "one of lead, all"),
-    ("A4_WRONG_NETWORK", "refuse", "one of warn, fail"),
-    ("A4_KEEP_TRAINING", "maybe", "true or false"),
-    ("A4_MODEL_SOURCE", "github", "one of huggingface, modelscope"),
-    ("A4_DOWNLOADERS_DIR", "d", "an absolute path"),
     ("A4_MODEL_REVISION", "a b", "a branch, tag or commit"),
-    ("A4_DATASET_URL", "oss://x", "the beginning of URLs"),
     ("A4_DATASET_URL", "http://[x", "the beginning of URLs"),
     ("A4_DATASET_URL", "http://x:port/y", "the beginning of URLs"),
     ("A4_DATASET_URL", "https://x/y?key=z", "the beginning of URLs"),
@@ -275,24 +228,19 @@ def test_a_wrong_url_is_told_without_its_password_and_token() -> None:
     assert about == "A4_DATASET_URL='https://me:***@x/y?key=z&token=***' (environment) should be the beginning of URLs"
 
 
-def test_every_setting_is_tried_with_a_wrong_value() -> None:
-    untried = {setting.name for setting in SETTINGS} - {name for name, _, _ in WRONG}
-    assert untried == {"JOB_IDENTIFIER"}, "WRONG, in this file, has no row for the others"
-
-
-OF_WORKLOADS = {"train_again", "convert_on", "keep_training", "model_source", "downloaders_dir"} | {
-    "wrong_network",
-    "model_revision",
-    "dataset_url",
-    "pai_repository",
-    "pai_commit",
-}
-"""Settings that only their workload reads."""
+def test_every_setting_refuses_nonsense_by_its_name() -> None:
+    """What would be right is in WRONG, once for each way to read a text."""
+    nonsense = "?\n"
+    wrong = [setting.name for setting in SETTINGS if setting.name != "JOB_IDENTIFIER"]
+    told = {name: problems(POD | {name: nonsense}) for name in wrong}
+    assert [n for n in wrong if not any(x.startswith(f"{n}={nonsense!r} (environment)") for x in told[n])] == []
 
 
 def test_every_setting_has_its_field_and_every_field_its_setting() -> None:
+    """But for those that only their workload reads."""
     fields = set(Settings._fields) - {"task_script", "bucket", "results_explicit"}
-    assert {setting.field for setting in SETTINGS} - OF_WORKLOADS == fields
+    of_all, of_runs = ({setting.field for setting in some} for some in (SETTINGS, SETTINGS_OF_RUNS))
+    assert fields <= of_all and of_all - fields <= of_runs | {"downloaders_dir"}
 
 
 def test_all_problems_come_at_once() -> None:
@@ -312,17 +260,20 @@ def test_a_missing_value_is_told(name: str, empty: bool) -> None:
     assert [text for text in problems(environ) if text.startswith(f"{name} is not set")]
 
 
-@pytest.mark.parametrize("environ", [{}, {"NNODES": ""}, {"HOSTNAME_PREFIX": "x-"}])
-def test_without_nnodes_this_is_no_pod(environ: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({}, ["NNODES", "a4-agent local"]),
+        ({"NNODES": ""}, ["NNODES", "a4-agent local"]),
+        ({"HOSTNAME_PREFIX": "x-"}, ["NNODES", "a4-agent local"]),
+        (POD | {"JOB_COMPLETION_INDEX": "4"}, ["JOB_COMPLETION_INDEX=4", "NNODES=4"]),
+        ({name: value for name, value in POD.items() if not name.startswith("A4_")}, ["A4_EPOCH is not set"]),
+    ],
+    ids=["nothing", "empty", "another name", "an index that is too high", "nothing to make an epoch of"],
+)
+def test_no_pod_of_a_job(environ: dict[str, str], words: list[str]) -> None:
     (problem,) = problems(environ)
-    assert "NNODES" in problem
-    assert "a4-agent local" in problem
-
-
-def test_the_index_is_below_the_number_of_pods() -> None:
-    (problem,) = problems(POD | {"JOB_COMPLETION_INDEX": "4"})
-    assert "JOB_COMPLETION_INDEX=4" in problem
-    assert "NNODES=4" in problem
+    assert all(word in problem for word in words)
 
 
 def test_the_longest_pod_name_is_a_dns_label() -> None:
@@ -343,11 +294,6 @@ def test_a_warning_and_what_follows_it_fit_into_the_grace_time() -> None:
     )
 
 
-def test_a_time_to_warn_without_a_signal_is_said() -> None:
-    _, warnings = read_settings(POD | {"A4_WARN_SECONDS": "600"}, Found())
-    assert warnings == ("A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned",)
-
-
 def test_several_pods_need_the_secret_and_one_does_not() -> None:
     assert problems(POD, NO_SECRET) == [NO_SECRET.secret_problem]
     settings, warnings = read_settings({"NNODES": "1"}, NO_SECRET)
@@ -358,22 +304,16 @@ def test_several_pods_need_the_secret_and_one_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("A4_SSHPORT", "A4_SSH_PORT"), ("A4_LOGLEVEL", "A4_LOG_LEVEL"), ("A4_WORKLODA", "A4_WORKLOAD")],
+    ("environ", "warning"),
+    [
+        ({"A4_SSHPORT": "x"}, "A4_SSHPORT is not a setting of a4-agent; did you mean A4_SSH_PORT?"),
+        ({"A4_QQQQQQQQQQQQQQQQQQQQ": "x"}, "A4_QQQQQQQQQQQQQQQQQQQQ is not a setting of a4-agent"),
+        ({"A4_RUN": "torchrun-1a2b", "A4_NODE_RANK": "0", "A4_WHY_DIR": "/x"}, ""),  # the agent's, for a run
+        ({"A4_WARN_SECONDS": "600"}, "A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned"),
+    ],
 )
-def test_an_unknown_name_is_a_warning_with_the_nearest(name: str, nearest: str) -> None:
-    _, warnings = read_settings(POD | {name: "x"}, Found())
-    assert warnings == (f"{name} is not a setting of a4-agent; did you mean {nearest}?",)
-
-
-def test_an_unknown_name_that_is_near_to_none() -> None:
-    _, warnings = read_settings(POD | {"A4_QQQQQQQQQQQQQQQQQQQQ": "x"}, Found())
-    assert warnings == ("A4_QQQQQQQQQQQQQQQQQQQQ is not a setting of a4-agent",)
-
-
-def test_a_command_in_a_run_does_not_warn_of_what_the_agent_gave_it() -> None:
-    _, warnings = read_settings(POD | {"A4_RUN": "torchrun-1a2b", "A4_NODE_RANK": "0", "A4_WHY_DIR": "/x"}, Found())
-    assert warnings == ()
+def test_warnings(environ: dict[str, str], warning: str) -> None:
+    assert read_settings(POD | environ, Found())[1] == ((warning,) if warning else ())
 
 
 @pytest.mark.parametrize(
@@ -416,12 +356,6 @@ def test_the_epoch(environ: dict[str, str], epoch: str, warned: bool) -> None:
     settings, warnings = read_settings(base | environ, Found())
     assert settings.epoch == epoch
     assert any("A4_JOBSET_UID is not set" in text for text in warnings) == warned
-
-
-def test_without_anything_to_make_an_epoch_of() -> None:
-    environ = {name: value for name, value in POD.items() if not name.startswith("A4_")}
-    (problem,) = problems(environ)
-    assert problem.startswith("A4_EPOCH is not set") and "it follows from A4_JOBSET_UID" in problem
 
 
 names = st.sampled_from([setting.name for setting in SETTINGS])
