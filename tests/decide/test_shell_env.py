@@ -15,13 +15,9 @@ AGENT = CONTAINER | {"LD_LIBRARY_PATH": "/usr/local/gib/lib64:/usr/lib", "A4_RUN
 
 
 def test_what_the_user_sets_travels() -> None:
-    shell = CONTAINER | {"NCCL_DEBUG": "INFO", "MY_SWITCH": "1", "HF_TOKEN": "hf_12345678", "EMPTY": ""}
-    assert travelling(shell, AGENT, CONTAINER, OF_RUNS) == {
-        "NCCL_DEBUG": "INFO",
-        "MY_SWITCH": "1",
-        "HF_TOKEN": "hf_12345678",
-        "EMPTY": "",
-    }
+    own = {"NCCL_DEBUG": "INFO", "MY_SWITCH": "1", "HF_TOKEN": "hf_12345678", "EMPTY": ""}
+    assert travelling(CONTAINER | own, AGENT, CONTAINER, OF_RUNS) == own
+    assert travelling(AGENT | {"B": "b"}, AGENT, {}, OF_RUNS) == {"B": "b"}, "what is equal to the agent's stays"
 
 
 def test_what_a_run_has_given_to_its_shell_stays() -> None:
@@ -35,70 +31,27 @@ def test_what_a_launcher_made_better_is_not_undone() -> None:
     assert travelling(CONTAINER, AGENT, CONTAINER, OF_RUNS) == {}
 
 
-def test_what_is_equal_to_the_agents_stays() -> None:
-    assert travelling(AGENT | {"B": "b"}, AGENT, {}, OF_RUNS) == {"B": "b"}
+OWN = """
+HOSTNAME TERM PS1 SSH_CONNECTION SSH_TTY KUBECTL_REMOTE_COMMAND_WEBSOCKETS KUBERNETES_PORT A4_RUN A4_SECRET_FILE
+A4_RUN_DIR PWD OLDPWD SHLVL _ HOME USER RANK LOCAL_RANK JOB_COMPLETION_INDEX POD_IP OMPI_COMM_WORLD_RANK PMIX_ID
+BASH_FUNC_which%% LS_COLORS HISTFILE COLORTERM TERM_PROGRAM TMUX_PANE XDG_RUNTIME_DIR a.b
+"""
+"""Of a shell, a login or a pod."""
 
 
-OWN = [
-    "HOSTNAME",
-    "TERM",
-    "PS1",
-    "SSH_CONNECTION",
-    "SSH_TTY",
-    "KUBECTL_REMOTE_COMMAND_WEBSOCKETS",
-    "KUBERNETES_PORT",
-    "A4_RUN",
-    "A4_SECRET_FILE",
-    "A4_RUN_DIR",
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "_",
-    "HOME",
-    "USER",
-    "RANK",
-    "LOCAL_RANK",
-    "JOB_COMPLETION_INDEX",
-    "POD_IP",
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_ID",
-    "BASH_FUNC_which%%",
-    "LS_COLORS",
-    "HISTFILE",
-    "COLORTERM",
-    "TERM_PROGRAM",
-    "TMUX_PANE",
-    "XDG_RUNTIME_DIR",
-    "a.b",
-]
+OTHERS = """
+PATH LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV NCCL_DEBUG CUDA_VISIBLE_DEVICES HF_TOKEN LC_ALL OMPI_MCA_btl_tcp_links
+TORCH_LOGS HOMEPAGE TERMINAL_VELOCITY
+"""
+"""What a program may need."""
 
 
-@pytest.mark.parametrize("name", [*OWN, "", "no name"])
-def test_what_belongs_to_a_shell_a_login_or_a_pod_stays(name: str) -> None:
-    assert stays(name, OF_RUNS)
-    assert travelling({name: "x"}, {}, {}, OF_RUNS) == {}
-
-
-OTHERS = [
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "NCCL_DEBUG",
-    "CUDA_VISIBLE_DEVICES",
-    "HF_TOKEN",
-    "LC_ALL",
-    "OMPI_MCA_btl_tcp_links",
-    "TORCH_LOGS",
-    "HOMEPAGE",
-    "TERMINAL_VELOCITY",
-]
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_what_a_program_may_need_travels(name: str) -> None:
-    assert not stays(name, OF_RUNS)
-    assert travelling({name: "x"}, {name: "y"}, {}, OF_RUNS) == {name: "x"}
+def test_which_variables_stay() -> None:
+    own, others = [*OWN.split(), "", "no name"], OTHERS.split()
+    assert [name for name in [*own, *others] if stays(name, OF_RUNS)] == own
+    assert travelling(dict.fromkeys(own, "x"), {}, {}, OF_RUNS) == {}
+    shell = dict.fromkeys(others, "x")
+    assert travelling(shell, dict.fromkeys(others, "y"), {}, OF_RUNS) == shell
 
 
 ENVIRONMENT = st.dictionaries(st.sampled_from(["A", "B", "PATH", "TERM", "A4_X", "RANK"]), st.sampled_from("xyz"))
