@@ -67,10 +67,12 @@ def judged(record: str, iterations: str = "", **changes: Any) -> Judgement:
     return find_workload(NAME).judge(context(NAME), outcome)
 
 
-def test_a_line_of_megatron() -> None:
-    (training,) = read_trainings(lines(9).splitlines())
+def test_lines_of_megatron() -> None:
+    others = [line(1), "train\titeration", f"train\t{line(1)[:30]}", "x\t", "", "train\tloading iteration 3"]
+    training, more = read_trainings([*others, *(lines(9) + lines(3, "json-sft")).splitlines()])
     assert (training.stage, training.planned, training.count, len(training.iterations)) == ("train", 9, 9, 9)
     assert training.iterations[2] == Iteration(3, 10.5, 123.4, 45.6, 1.5, 0, 0)
+    assert (more.stage, more.count) == ("json-sft", 3)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +91,6 @@ def test_losses_that_are_no_numbers(changes: dict[str, str], loss: float | None,
     assert (training.skipped, training.nans) == (skipped, nans)
 
 
-def test_what_is_no_line_of_megatron_is_left_out() -> None:
-    text = [line(1), "train\titeration", f"train\t{line(1)[:30]}", "x\t", "", "train\tloading iteration 3"]
-    assert read_trainings(text) == ()
-
-
 def test_long_trainings_are_thinned_with_their_ends() -> None:
     (training,) = read_trainings(lines(12_345).splitlines())
     shown = [one.iteration for one in training.iterations]
@@ -102,22 +99,14 @@ def test_long_trainings_are_thinned_with_their_ends() -> None:
     assert len(json.dumps(wire.to_json(training))) < 200_000
 
 
-def test_each_training_is_one_of_its_own() -> None:
-    found = read_trainings((lines(9) + lines(3, "json-sft")).splitlines())
-    assert [(one.stage, one.count) for one in found] == [("train", 9), ("json-sft", 3)]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"code": "x"}', "null"])
-def test_notes_that_say_nothing(text: str) -> None:
-    assert noted({"end.json": text}) in (StageNotes(), StageNotes(failure=None))
-
-
 def test_what_a_pod_noted_travels() -> None:
     end = {"stage": "train", "code": 1, "what": "w", "hint": "h", "origin": "workload"}
     found = wire.from_json(StageNotes, notes({"iterations": lines(2), "end.json": json.dumps(end)}))
     assert found.failure is not None and found.failure.stage == "train"
     assert isinstance(found.trainings[0], Training) and found.trainings[0].count == 2
     assert notes({}) == {}
+    for nothing in ("", "{", "[]", '{"code": "x"}', "null"):
+        assert noted({"end.json": nothing}) == StageNotes()
 
 
 def test_stages_as_the_lead_recorded_them() -> None:
@@ -146,7 +135,6 @@ def test_a_training_that_went_well() -> None:
 
 
 SMALL = {"MP_TP": "1", "MP_PP": "1", "MP_EP": "1", "SKIP_CHECKPOINT_CONVERSION": "true"}
-LARGER = {"MP_SEQ_LEN": "4096", "MP_GLOBAL_BATCH_SIZE": "60", "MP_TRAIN_TOKENS": "245760"}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +142,7 @@ LARGER = {"MP_SEQ_LEN": "4096", "MP_GLOBAL_BATCH_SIZE": "60", "MP_TRAIN_TOKENS":
     [
         (SMALL, ("Qwen/Qwen3-30B-A3B", 128, 12)),
         (
-            SMALL | {"MP_SEQ_LEN": "4096", "MP_GLOBAL_BATCH_SIZE": "60", "MP_TRAIN_TOKENS": "245760"},
+            {**SMALL, "MP_SEQ_LEN": "4096", "MP_GLOBAL_BATCH_SIZE": "60", "MP_TRAIN_TOKENS": "245760"},
             ("Qwen/Qwen3-30B-A3B", 4096, 60),
         ),
         (SMALL | {"MP_SEQ_LEN": "many"}, ("", None, None)),  # no launch came of these
@@ -169,26 +157,24 @@ def test_what_was_trained(variables: dict[str, str], sizes: tuple[str, int | Non
     assert (training.model, training.sequence, training.batch) == sizes
 
 
-def test_nothing_to_do() -> None:
-    found = judged(done(clone="complete, by its content", train="complete since 2026-01-10, nothing to do"))
-    assert (found.end.code, found.end.what) == (0, f"{NAME}: nothing to do, every stage is complete or left out")
-    assert "complete since 2026-01-10" in found.text
+NAN = lines(3, **{"lm loss": "nan"})
+COMPLETE = {"clone": "complete, by its content", "train": "complete since 2026-01-10, nothing to do"}
 
 
-def test_without_training_what_was_done_is_said() -> None:
-    assert judged(done("model", "convert", train="SKIP_TRAINING=true")).end.what == f"{NAME}: done: model, convert"
-
-
-def test_a_training_without_an_iteration_is_65() -> None:
-    found = judged(done("train"))
-    assert (found.end.code, found.end.origin) == (65, "workload")
-    assert found.end.what == "train ended with 0, but the last rank has printed no iteration"
-
-
-def test_a_loss_that_is_no_number_is_65() -> None:
-    found = judged(done("train"), lines(3, **{"lm loss": "nan"}))
-    assert (found.end.code, found.end.what) == (65, "train: the loss of 3 of 3 iterations is not a number")
-    assert list(found.measurements.reasons) == [found.end.what]
+@pytest.mark.parametrize(
+    ("record", "iterations", "code", "what"),
+    [
+        (done(**COMPLETE), "", 0, f"{NAME}: nothing to do, every stage is complete or left out"),
+        (done("model", "convert", train="SKIP_TRAINING=true"), "", 0, f"{NAME}: done: model, convert"),
+        (done("train"), "", 65, "train ended with 0, but the last rank has printed no iteration"),
+        (done("train"), NAN, 65, "train: the loss of 3 of 3 iterations is not a number"),
+    ],
+)
+def test_ends_without_a_good_training(record: str, iterations: str, code: int, what: str) -> None:
+    found = judged(record, iterations)
+    assert (found.end.code, found.end.what, found.end.origin) == (code, what, "workload")
+    assert list(found.measurements.reasons) == ([what] if code else [])
+    assert ("complete since 2026-01-10" in found.text) == ("nothing to do" in what)
 
 
 def failed(status: int, end: dict[str, Any] | None, output: str = "", **changes: Any) -> JobEnd:

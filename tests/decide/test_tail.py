@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.tail import MOST_LINE, MOST_TEXT, Tail, last_lines, last_words, rank_of
+from tests.decide.test_noise import TORCHRUN
 
 LINES = st.lists(
     st.tuples(st.sampled_from([1, 2]), st.text("ab\n", min_size=1, max_size=12).map(str.encode)), max_size=40
@@ -78,32 +79,16 @@ def test_the_last_lines(text: str, shown: str) -> None:
     assert last_lines(text, most=3, width=8) == shown
 
 
-TORCHRUN = """\
-*****************************************
-Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded
-*****************************************
+RAISED = """\
 rank 4 begins
 Traceback (most recent call last):
   File "/srv/train.py", line 11, in <module>
     import no_such_module
 ModuleNotFoundError: No module named 'no_such_module'
-W1122 17:02:11.374000 22 lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/api.py:1028] Sending
-E1122 17:02:11.377000 22 lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/api.py:1002] failed
-Traceback (most recent call last):
-  File "<frozen runpy>", line 198, in _run_module_as_main
-    raise ChildFailedError(
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-/srv/train.py FAILED
-------------------------------------------------------------
-Failures:
-  <NO_OTHER_FAILURES>
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  rank      : 4 (local_rank: 0)
-============================================================
-after it
+"""
+STARS = "*" * 41
+OMP = f"{STARS}\nSetting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid\n{STARS}\n"
+MPIRUN = """\
 [node-1:42] 3 more processes have sent help message help-mpi-btl-base.txt / btl:no-nics
 [node-1:42] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages
 """
@@ -111,17 +96,10 @@ after it
 
 def test_what_launchers_say_is_no_cause() -> None:
     """Nor may it push the cause out of the last lines."""
-    assert last_lines(TORCHRUN).splitlines() == [
-        "last lines of its output:",
-        "  rank 4 begins",
-        "  Traceback (most recent call last):",
-        '    File "/srv/train.py", line 11, in <module>',
-        "      import no_such_module",
-        "  ModuleNotFoundError: No module named 'no_such_module'",
-        "  after it",
-    ]
-    alone = TORCHRUN[TORCHRUN.index("W1122") : TORCHRUN.index("after it")]
-    assert last_lines(alone).endswith("\n  " + "=" * 60), "they are all there is"
+    shown = "".join(f"  {line}\n" for line in [*RAISED.splitlines(), "after it"])
+    said = last_lines(f"{OMP}{RAISED}{TORCHRUN}after it\n{MPIRUN}")
+    assert f"{said}\n" == f"last lines of its output:\n{shown}"
+    assert last_lines(TORCHRUN).endswith("\n  " + "=" * 60), "they are all there is"
 
 
 def test_frames_of_c_are_left_out_of_what_torchs_watchdog_says() -> None:
@@ -151,41 +129,30 @@ def test_a_traceback_that_others_have_pushed_out_of_the_last_lines() -> None:
     assert last_lines("\n".join([*trace, raised, *others[:19]])).splitlines()[1] == f"  {raised}"
 
 
-def test_without_files_there_is_nothing_to_say() -> None:
-    assert last_words({}) == ""
+OUTPUTS = {
+    "1/rank.10/stdout": "step 1\nstep 2\nstep 3\n",
+    "1/rank.2/stdout": "up\n\nwaiting for rank 10\n\n",
+    "1/rank.2/stderr": "",
+    "1/rank.10/stderr": "\n",
+}
 
 
-def test_the_last_lines_of_each_rank_by_number() -> None:
-    outputs = {
-        "1/rank.10/stdout": "step 1\nstep 2\nstep 3\n",
-        "1/rank.2/stdout": "up\n\nwaiting for rank 10\n\n",
-        "1/rank.2/stderr": "",
-        "1/rank.10/stderr": "\n",
-    }
-    assert last_words(outputs, 2) == (
-        "last output of every rank\n\n"
-        "1/rank.2/stdout:\n  \n  waiting for rank 10\n\n"
-        "1/rank.10/stdout:\n  step 2\n  step 3\n\n"
-        "nothing in 1/rank.2/stderr, 1/rank.10/stderr\n"
-    )
-
-
-def test_a_progress_bar_is_shown_as_it_stands() -> None:
-    assert last_words({"0/stdout.log": "start\r\n 1%\r 2%\r 3%"}) == (
-        "last output of every rank\n\n0/stdout.log:\n  start\n   3%\n"
-    )
-
-
-def test_a_long_line_is_cut() -> None:
-    assert f"  {'x' * MOST_LINE} …\n" in last_words({"a": "x" * 100_000})
-
-
-@given(st.dictionaries(st.text(max_size=30), st.text(max_size=2000), max_size=8), st.integers(1, 30))
-def test_every_file_is_named_and_none_takes_the_room_of_others(outputs: dict[str, str], lines: int) -> None:
-    text = last_words(outputs, lines)
-    for name, output in outputs.items():
-        if output.strip():
-            assert f"{name}:\n" in text
+@pytest.mark.parametrize(
+    ("outputs", "shown"),
+    [
+        ({}, ""),
+        (
+            OUTPUTS,
+            "1/rank.2/stdout:\n  \n  waiting for rank 10\n\n1/rank.10/stdout:\n  step 2\n  step 3\n\n"
+            "nothing in 1/rank.2/stderr, 1/rank.10/stderr\n",
+        ),
+        ({"0/stdout.log": "start\r\n 1%\r 2%\r 3%"}, "0/stdout.log:\n  start\n   3%\n"),
+        ({"a": "x" * 100_000}, f"a:\n  {'x' * MOST_LINE} …\n"),
+    ],
+    ids=["no files", "ranks by number", "a progress bar", "a long line"],
+)
+def test_the_last_words(outputs: dict[str, str], shown: str) -> None:
+    assert last_words(outputs, 2) == (f"last output of every rank\n\n{shown}" if shown else "")
 
 
 def test_many_files_stay_within_bounds() -> None:
@@ -202,12 +169,10 @@ def test_many_files_stay_within_bounds() -> None:
         (b"[rank13]:[E1122 13:09:40.1 ProcessGroupNCCL.cpp:632] watchdog", 13),
         (b"[default5]:step 3", 13),  # torchrun counts the ranks of its pod
         (b"[1,13]<stdout>:step 3", 13),
-        (b"[1,13]<stderr>: step 3", 13),
         (b"[prterun-pod-0-7@1,13]<stdout>: step 3", 13),
         (b"step [rank13]: 3", None),
         (b"[13]: no mark", None),
         (b"[2026-03-04 12:30,13]: no mark", None),
-        (b"", None),
     ],
 )
 def test_the_rank_that_printed_a_line(line: bytes, rank: int | None) -> None:

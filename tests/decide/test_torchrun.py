@@ -8,6 +8,7 @@ import pytest
 
 from agent.decide.torchrun import TorchrunTarget, torchrun_end, torchrun_launch, torchrun_target, with_command
 from agent.launch import Launch
+from tests.decide.test_torch_failures import entry, summary
 
 
 def launch(**changes: Any) -> Launch:
@@ -44,12 +45,8 @@ def test_static_rendezvous() -> None:
     assert not any("canary" in word for word in made.argv)
 
 
-def test_only_node_0_listens() -> None:
-    assert launch(node_rank=0).port == 6002
-    assert launch(node_rank=1).port == 0
-
-
-def test_the_interface_is_named_unless_the_user_has_named_one() -> None:
+def test_only_node_0_listens_on_the_interface_that_is_named_unless_the_user_has_named_one() -> None:
+    assert launch(node_rank=0).port == 6002 and launch(node_rank=1).port == 0
     made = launch(env={"TP_SOCKET_IFNAME": "ib0"})
     assert made.env["GLOO_SOCKET_IFNAME"] == "eth0" and made.env["TP_SOCKET_IFNAME"] == "ib0"
     assert made.added == ["GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"]
@@ -77,18 +74,17 @@ def test_threads_by_torchruns_own_rule(per_node: int, env: dict[str, str], threa
         ("train.py --epochs 3", "script", "train.py", ["--epochs", "3"]),
         ("--max-restarts 3 --tee=3 -r 1 sub/train.py", "script", "sub/train.py", []),
         ("--max_restarts=3 --standalone train.py -m x", "script", "train.py", ["-m", "x"]),
-        ("--run-path train.py", "path", "train.py", []),
         ("-m package.train 1", "module", "package.train", ["1"]),
         ("--module --nproc_per_node 2 package.train", "module", "package.train", []),
         ("--no-python bash -c date", "program", "bash", ["-c", "date"]),
         ("--of-a-later-release x train.py", "", "", []),
         ("-r3 train.py", "", "", []),
         ("--max-restarts 3", "", "", []),
-        ("--max-restarts", "", "", []),
     ],
 )
 def test_what_torchrun_is_to_start(typed: str, kind: str, word: str, rest: list[str]) -> None:
     assert torchrun_target(typed.split(), {}) == TorchrunTarget(kind, word, tuple(rest))
+    assert torchrun_target(["package.train"], {"PET_MODULE": "1"}) == TorchrunTarget(), "it is left to torchrun"
 
 
 @pytest.mark.parametrize(
@@ -105,10 +101,6 @@ def test_a_program_before_that_of_the_ranks(typed: str, command: str) -> None:
     assert with_command(words, torchrun_target(words, {}), "python", ["hold"]) == command.split()
 
 
-def test_what_variables_tell_torchrun_is_left_to_it() -> None:
-    assert torchrun_target(["package.train"], {"PET_MODULE": "1"}) == TorchrunTarget()
-
-
 NO_TORCH = (
     "/usr/bin/python3: Error while finding module specification for 'torch.distributed.run' "
     "(ModuleNotFoundError: No module named 'torch')\n"
@@ -117,26 +109,10 @@ BUSY = (
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
     "port: 6002, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
 )
-FAILED = """\
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-train.py FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2026-11-21_13:31:02
-  rank      : 9 (local_rank: 1)
-  exitcode  : 1 (pid: 28017)
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-21_13:31:01
-  host      : localhost
-  rank      : 8 (local_rank: 0)
-  exitcode  : {code} (pid: 28016)
-  error_file: <N/A>
-============================================================
-"""
+
+
+def failed(code: int) -> str:
+    return summary(entry(0, 8, code), entry(1, 9, 1))
 
 
 @pytest.mark.parametrize(
@@ -148,12 +124,8 @@ Root Cause (first observed failure):
         (1, "ModuleNotFoundError: No module named 'torch'", (1, "torchrun ended with exit code 1", True)),
         (1, BUSY, (71, "MASTER_PORT 6002 is in use: set another one", False)),
         (1, BUSY.replace("6002", "29500"), (1, "torchrun ended with exit code 1", True)),
-        (
-            1,
-            FAILED.format(code=7),
-            (1, "torchrun ended with exit code 1: rank 8 ended with exit code 7", True),
-        ),
-        (1, FAILED.format(code=-9), (1, "torchrun ended with exit code 1: rank 8 was killed by signal 9", True)),
+        (1, failed(7), (1, "torchrun ended with exit code 1: rank 8 ended with exit code 7", True)),
+        (1, failed(-9), (1, "torchrun ended with exit code 1: rank 8 was killed by signal 9", True)),
         (1, "Root Cause (first observed failure):\n?", (1, "torchrun ended with exit code 1: a process failed", True)),
     ],
 )
