@@ -28,7 +28,7 @@ from agent.health.why.records import (
     Thread,
 )
 from agent.health.why.stacks import frame_text, read_py_spy, read_traceback, user_frame
-from tests.health.recordings import collected, recorded
+from tests.health.recordings import recorded
 
 
 def test_a_gloo_recorder() -> None:
@@ -40,24 +40,15 @@ def test_a_gloo_recorder() -> None:
 
 
 def test_an_nccl_recorder_with_timing_and_an_open_receive() -> None:
-    entry = {
-        "collective_seq_id": 56,
-        "p2p_seq_id": 0,
-        "is_p2p": False,
-        "pg_id": 0,
-        "process_group": ["0", "default_pg"],
-        "profiling_name": "nccl:all_reduce",
-        "input_sizes": [[2]],
-        "input_dtypes": ["Float"],
-        "state": "started",
-    }
+    entry = {"collective_seq_id": 56, "p2p_seq_id": 0, "is_p2p": False, "pg_id": 0, "state": "started"}
+    entry |= {"process_group": ["0", "default_pg"], "input_sizes": [[2]], "input_dtypes": ["Float"]}
+    entry["profiling_name"] = "nccl:all_reduce"
     receive = {**entry, "is_p2p": True, "p2p_seq_id": 3, "profiling_name": "nccl:recv 0<-1", "state": "scheduled"}
     over = {**receive, "p2p_seq_id": 2, "retired": True}
     status = {"last_enqueued_collective": "56", "last_started_collective": "56", "last_completed_collective": "55"}
     config = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
-    entries = [entry, over, receive]
-    data = {"version": "2.10", "entries": entries, "pg_config": {"0": config}, "pg_status": {"0": status}}
-    (group,) = read_recorder(json.dumps(data)).groups
+    data = {"version": "2.10", "pg_config": {"0": config}, "pg_status": {"0": status}}
+    (group,) = read_recorder(json.dumps({**data, "entries": [entry, over, receive]})).groups
     assert (group.entered, group.completed, group.started, group.ranks) == (56, 55, 56, (0, 1))
     assert [(one.number, one.name) for one in group.sends] == [(3, "recv 0<-1")]
 
@@ -118,15 +109,10 @@ def test_the_ranks_own_traceback() -> None:
 
 
 def ras_json(*counts: int, missing: bool = False) -> str:
-    rank = {"cuda_dev": 0, "status": {"init_state": 0, "abort_flag": False, "finalize_called": False}}
+    status = {"init_state": 0, "abort_flag": False, "finalize_called": False}
     ranks = [
-        {
-            **rank,
-            "rank": n,
-            "host": f"198.18.0.{n}",
-            "pid": 100 + n,
-            "collective_counts": {"AllReduce": count, "Reduce": 0},
-        }
+        {"rank": n, "host": f"198.18.0.{n}", "pid": 100 + n, "cuda_dev": 0, "status": status}
+        | {"collective_counts": {"AllReduce": count, "Reduce": 0}}
         for n, count in enumerate(counts)
     ]
     gone = {"rank": len(counts), "host": "198.18.0.9", "pid": 109, "cuda_dev": 0}
@@ -135,9 +121,14 @@ def ras_json(*counts: int, missing: bool = False) -> str:
     return "OK\n" + json.dumps({"nccl_version": "2.28.9", "communicators": [communicator]})
 
 
+def ras_of(text: str) -> Ras:
+    found = read_ras(text)
+    assert isinstance(found, Ras), found
+    return found
+
+
 def test_ras_in_json_lists_those_behind_and_not_the_minority() -> None:
-    ras = read_ras(ras_json(56, 55, 55, 55))
-    assert isinstance(ras, Ras)
+    ras = ras_of(ras_json(56, 55, 55, 55))
     (communicator,) = ras.communicators
     assert ras.status == "MISMATCH"
     assert least(communicator.counts) == RasCount("", 55, "1-3")
@@ -145,28 +136,25 @@ def test_ras_in_json_lists_those_behind_and_not_the_minority() -> None:
 
 
 def test_ras_in_json_names_who_does_not_answer() -> None:
-    ras = read_ras(ras_json(56, missing=True))
-    assert isinstance(ras, Ras)
+    ras = ras_of(ras_json(56, missing=True))
     assert ras.status == "INCOMPLETE"
     assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive"),)
 
 
 def test_ras_of_nccl_2_28_leaves_a_comma_out_where_a_rank_is_missing() -> None:
     """As jsonWriteMissingRank of NCCL 2.28.7 to 2.28.9 prints it; two H100 gave such an answer."""
-    ras = read_ras(
+    ras = ras_of(
         'OK\n{\n  "nccl_version": "2.28.9",\n  "communicators": [\n    {\n      "hash": "0x1",\n      "size": 2,\n'
         '      "ranks": [\n\n      ],\n      "missing_ranks": [\n        {\n          "rank": 1,\n'
         '          "host": "198.18.0.9",\n          "pid": 109,\n          "cuda_dev": 0,\n          "nvml_dev": 0\n'
         '          "status": {\n            "unresponsive": true,\n            "considered_dead": false\n'
         "          }\n        }\n      ]\n    }\n  ]\n}\n"
     )
-    assert isinstance(ras, Ras)
     assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive"),)
 
 
 def test_counts_of_the_query_before() -> None:
-    ras, before = read_ras(ras_json(56, 55)), read_ras(ras_json(54, 55))
-    assert isinstance(ras, Ras) and isinstance(before, Ras)
+    ras, before = ras_of(ras_json(56, 55)), ras_of(ras_json(54, 55))
     assert since(ras, before).moves
     assert not since(ras, ras).moves and not since(before, ras).moves
     assert not since(ras, Ras("OK", ())).moves  # a communicator of which nothing was known
@@ -193,8 +181,7 @@ def test_ras_as_text(heading: str) -> None:
         "    3 ranks have launched up to operation 56\n"
         "    Rank 1 has launched up to operation 55 -- GPU 1 managed by process 101 on node 198.18.0.1\n"
     )
-    ras = read_ras(text)
-    assert isinstance(ras, Ras)
+    ras = ras_of(text)
     (communicator,) = ras.communicators
     fewest = least(communicator.counts)
     assert fewest is not None and (fewest.count, fewest.ranks) == (55, "1")
@@ -206,12 +193,6 @@ def test_ras_as_text(heading: str) -> None:
 def test_what_is_no_answer_of_ras_says_so(text: str) -> None:
     found = read_ras(text)
     assert isinstance(found, str) and found
-
-
-def test_records_travel() -> None:
-    for name in ("sleep", "loader", "mpi4py"):
-        seen = collected(name)
-        assert wire.from_json(Collected, json.loads(json.dumps(wire.to_json(seen)))) == seen
 
 
 def test_a_pod_of_eight_ranks_in_many_groups_fits() -> None:
