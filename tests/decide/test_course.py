@@ -43,10 +43,8 @@ def test_no_phase_comes_again() -> None:
         (TORCHRUN, Phase.RUNNING, LOST, Phase.ALL_END),
         (TORCHRUN, Phase.RUNNING, SIGNAL, Phase.SAVING),
         (TORCHRUN, Phase.FAILING, SIGNAL, Phase.SAVING),
-        (TORCHRUN, Phase.FAILING, LOST, Phase.ALL_END),
         (MPI, Phase.SAVING, LOST, Phase.SAVING),
         (MPI, Phase.LEAD_ENDS, SIGNAL, Phase.LEAD_ENDS),
-        (EXEC, Phase.ALL_END, SIGNAL, Phase.ALL_END),
     ],
 )
 def test_a_reason_to_end(kind: Course, phase: Phase, end: JobEnd, then: Phase) -> None:

@@ -59,19 +59,11 @@ def test_the_order_of_precedence() -> None:
     ]
 
 
-def test_what_the_user_set_is_not_unset() -> None:
-    made = layered({"A": "0"}, [Layer("profile", {}, ["A"])], frozenset({"A", "B"}))
-    assert made.env == {"A": "0"} and made.changes == {}
-    assert list(made.overruled) == ["A=0 (A4_USER_ENV) overrules unset A (profile)"]
-
-
-def test_a_name_that_the_user_has_listed_but_not_set_has_the_profile_s_value() -> None:
-    assert layered({}, [Layer("profile", {"A": "1"})], frozenset({"A"})).env == {"A": "1"}
-
-
 def test_an_overruled_value_is_one_line() -> None:
     (one,) = layered({"A": "x" * 300}, [Layer("profile", {"A": "two\nlines"})]).overruled
     assert one == f"A='two\\nlines' (profile) overrules A={'x' * 200}… (the pod)"
+    (one,) = layered({"A": "0"}, [Layer("profile", {}, ["A"])], frozenset({"A", "B"})).overruled
+    assert one == "A=0 (A4_USER_ENV) overrules unset A (profile)"
 
 
 def test_search_paths_are_prepended() -> None:
@@ -121,6 +113,10 @@ def test_a_layer_twice_is_a_layer_once(values: dict[str, str], unset: list[str])
     assert once.with_layer(layer).env == once.env
 
 
+def test_added() -> None:
+    assert added("LD_LIBRARY_PATH", {"LD_LIBRARY_PATH": "/a:/b:/c"}, {"LD_LIBRARY_PATH": "/c:/d"}) == ["/a", "/b"]
+
+
 @pytest.mark.parametrize(
     ("name", "first", "rest", "both"),
     [
@@ -133,10 +129,6 @@ def test_a_layer_twice_is_a_layer_once(values: dict[str, str], unset: list[str])
 )
 def test_prepended(name: str, first: str, rest: str, both: str) -> None:
     assert prepended(name, first, rest) == both
-
-
-def test_added() -> None:
-    assert added("LD_LIBRARY_PATH", {"LD_LIBRARY_PATH": "/a:/b:/c"}, {"LD_LIBRARY_PATH": "/c:/d"}) == ["/a", "/b"]
 
 
 def env0(**values: str) -> bytes:

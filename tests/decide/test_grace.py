@@ -10,7 +10,6 @@ from agent.decide.grace import (
     LEAST_TERM_SECONDS,
     MOST_STORE_SECONDS,
     RESERVED_SECONDS,
-    USUAL,
     Grace,
     divided,
     most_warn_seconds,
@@ -42,11 +41,6 @@ def test_more_time_is_never_worse(one: float, other: float) -> None:
     less, more = sorted((one, other))
     assert all(less <= more + 1e-9 for less, more in zip(divided(less), divided(more), strict=True))
     assert store_seconds(less) <= store_seconds(more)
-
-
-@given(st.floats(30, 86400))
-def test_the_workload_has_all_but_the_agents_share(grace: float) -> None:
-    assert divided(grace).term == pytest.approx(grace - USUAL.agents - RESERVED_SECONDS)
 
 
 @given(SECONDS, SECONDS)

@@ -52,19 +52,6 @@ def test_others_read_the_private_text(secret: bytes, epoch: str, index: int) -> 
         assert read.private_bytes_raw() == seed(secret, epoch, role)
 
 
-@given(secrets, secrets, epochs, epochs, st.integers(0, 999), st.integers(0, 999))
-def test_keys_differ_by_secret_epoch_role_and_index(
-    secret: bytes, other_secret: bytes, epoch: str, other_epoch: str, index: int, other: int
-) -> None:
-    made = {
-        (s, e, role): JobKeys(s, e).host_public(role) if role >= 0 else JobKeys(s, e).client_public()
-        for s in (secret, other_secret)
-        for e in (epoch, other_epoch)
-        for role in (-1, index, other)
-    }
-    assert len(set(made.values())) == len(made)
-
-
 @pytest.mark.parametrize("role", ["client", "host"])
 def test_openssh_reads_the_private_text_and_makes_the_same_public_key(role: str, tmp_path: Path) -> None:
     private = KEYS.client_private() if role == "client" else KEYS.host_private(7)

@@ -68,27 +68,19 @@ a4-agent: torchrun-1, 12 s: all_reduce
 """
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def held(noise: Noise) -> bytes:
     return b"".join(one.text for one in noise.rest())
 
 
 @pytest.mark.parametrize("text", [RANK, TORCHRUN, CHAINED, LOGGING], ids=["rank", "torchrun", "chained", "logging"])
 def test_lines_that_wait(text: str) -> None:
-    noise = Noise(Clock())
+    noise = Noise(lambda: 0.0)
     assert noise.passed(0, text.encode()) == b""
     assert held(noise) == text.encode()
 
 
 def test_lines_of_the_program_pass() -> None:
-    noise = Noise(Clock())
+    noise = Noise(lambda: 0.0)
     assert noise.passed(0, PROGRAM.encode()) == PROGRAM.encode()
     noise.passed(0, RANK.encode())
     assert noise.passed(1, PROGRAM.encode()) == PROGRAM.encode(), "the trouble is another pod's"
@@ -96,20 +88,20 @@ def test_lines_of_the_program_pass() -> None:
 
 
 def test_tracebacks_that_come_line_by_line_and_mixed() -> None:
-    noise = Noise(Clock())
+    noise = Noise(lambda: 0.0)
     lines = [line for pair in zip(CHAINED.splitlines(), TORCHRUN.splitlines(), strict=False) for line in pair]
     assert b"".join(noise.passed(0, f"{line}\n".encode()) for line in lines) == b""
 
 
 def test_a_run_that_goes_on_shows_them_later() -> None:
-    clock = Clock()
-    noise = Noise(clock)
+    now = 0.0
+    noise = Noise(lambda: now)
     assert noise.next() is None
     noise.passed(0, RANK.encode())
-    clock.now = 1.0
+    now = 1.0
     noise.passed(1, CHAINED.encode())
     assert (noise.due(), noise.next()) == ([], WAITS_SECONDS - 1)
-    clock.now = WAITS_SECONDS
+    now = WAITS_SECONDS
     assert b"".join(one.text for one in noise.due()) == RANK.encode()
     assert (noise.next(), {one.pod for one in noise.rest()}) == (1.0, {1})
     assert noise.passed(0, b"  indented\n") == b"  indented\n", "the trouble is over"
@@ -169,7 +161,7 @@ frame #34: _start + 0x21 (0x5600 in python)
 
 W1126 00:12:01.000000 123 torch/distributed/elastic/agent/server/api.py:963] Error waiting on exit barrier
 """
-    noise = Noise(Clock())
+    noise = Noise(lambda: 0.0)
     assert noise.passed(0, said) == b""
     assert without_peers(noise.rest()) == []
     own = (b"[rank0]:[W1126 00:12:01.0 ProcessGroupNCCL.cpp:1538] destroy_process_group()", b"Traceback:", b"\n")

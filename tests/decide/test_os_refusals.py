@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from agent.decide.os_refusals import HINTS, NO_PROGRAM, not_started, refused
+from agent.decide.os_refusals import not_started, refused
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,6 @@ from agent.decide.os_refusals import HINTS, NO_PROGRAM, not_started, refused
         ("ENOENT", 66, ""),
         ("EACCES", 66, ""),
         ("ENOEXEC", 66, ""),
-        ("ENOTDIR", 66, ""),
         ("EMFILE", 71, "limit of open files"),
         ("ENFILE", 71, "fs.file-max"),
         ("EAGAIN", 71, "pids.max"),
@@ -47,7 +46,3 @@ def test_a_file_that_is_not_written(name: str, hint: str) -> None:
 def test_an_error_without_a_number() -> None:
     assert refused("/x cannot be used", OSError("it is closed")).what == "/x cannot be used: it is closed"
     assert not_started("x", OSError("it is closed"), "/", "python3").code == 71
-
-
-def test_no_number_is_of_both_kinds() -> None:
-    assert not NO_PROGRAM & HINTS.keys()

@@ -17,7 +17,6 @@ NAMES = st.sets(st.sampled_from("abcd"))
     ("left", "present", "places", "words"),
     [
         ({}, [], [], ["no files to place: no gIB installer left any in /dev/shm"]),
-        ({"scripts": ["run"]}, [], [(["/dev/shm/scripts"], "/")], []),
         ({"scripts": []}, [], [(["/dev/shm/scripts"], "/")], []),
         (
             {"scripts": ["b", "a"]},
@@ -27,7 +26,6 @@ NAMES = st.sets(st.sampled_from("abcd"))
         ),
         ({"scripts": ["b", "a"]}, ["/scripts", "/scripts/a"], [(["/dev/shm/scripts/b"], "/scripts/")], []),
         ({"scripts": ["a"]}, ["/scripts", "/scripts/a"], [], ["/scripts is there already"]),
-        ({"scripts": []}, ["/scripts"], [], ["/scripts is there already"]),
         (
             {"scripts": ["a"], "third_party": ["nccl-tests"]},
             ["/scripts", "/scripts/a"],

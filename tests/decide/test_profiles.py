@@ -69,23 +69,6 @@ def test_every_line_of_the_shipped_profiles_has_its_reason(name: str) -> None:
     assert len(re.split(r"\n\n+", text(name).strip())) > len(shipped.values) + len(shipped.unset)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "count"),
-    [
-        ("# a5\n\n# why\nA=1\n\n# and\n# so\nunset B\n", 0),
-        ("A=1\n", 1),
-        ("# a5\nA=1\n", 1),
-        ("# a5\n\nA=1\n", 1),
-        ("# a5\n\n# why\nA=1\nB=2\n", 1),
-        ("# a5\n\n# why\nA= 1\n", 1),
-        ("# a5\n\n# why\nA=\n", 1),
-        ("# a5\n\n#why\nA=1\n", 1),
-    ],
-)
-def test_an_env_file_of_another_form_is_told(wrong: str, count: int) -> None:
-    assert len(misshapen(wrong)) == count
-
-
 def test_the_bindings_of_tcpx_are_whole() -> None:
     values = profile("a3-tcpx").values
     for name in ("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "NCCL_GPUDIRECTTCPX_RX_BINDINGS"):
@@ -111,10 +94,6 @@ def test_auto_goes_by_what_is_there(there: set[str]) -> None:
     found = choose("auto", there)
     assert (found.name, found.asked) == (MARKS[marks[0]] if marks else "none", False)
     assert all((mark in found.why) == (mark in marks[:1] or not there) for mark in MARKS)
-
-
-def test_deepep_goes_before_gib_which_its_image_holds_as_well() -> None:
-    assert choose("auto", {GIB, DEEPEP}).name == "a4-deepep"
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name != "auto"])

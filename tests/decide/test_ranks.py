@@ -16,7 +16,6 @@ WELL = RankEnd(0)
     [
         ("started 12\nended 0 \n", WELL),
         ("started 12\nended 7 1795262432.074325327\n", RankEnd(7, 1795262432.074325327)),
-        ("started 12\nended 7 1795262432\n", RankEnd(7, 1795262432.0)),
         ("started 12\nended 7 1795262432.%N\n", RankEnd(None)),
         ("started 12\nnobody\nended 69 1795262432.5\n", RankEnd(69, 1795262432.5, unclaimed=True)),
         ("started 12\nrefused\nended 127 1795262432.5\n", RankEnd(127, 1795262432.5, refused=True)),
@@ -28,8 +27,6 @@ WELL = RankEnd(0)
         ("started 12 of b\nended 0 \n", RankEnd(None, step="b")),
         ("", RankEnd(None)),
         ("started 12\nended 7", RankEnd(None)),
-        ("started 12\nended x\n", RankEnd(None)),
-        ("\0\0", RankEnd(None)),
     ],
 )
 def test_reading_a_record(text: str, end: RankEnd) -> None:
@@ -46,20 +43,12 @@ def of(ranks: dict[int, RankEnd], planned: int = 4) -> RanksVerdict:
     return ranks_verdict(ranks, planned, lambda rank: (3, 1, 0, 2)[rank // 2])
 
 
-def test_all_ended_well() -> None:
-    found = of(dict.fromkeys(range(4), WELL))
-    assert found.complete and found.started and found.first is None and found.code == 0 and found.text == ""
-
-
-def test_more_ranks_than_planned_are_another_runs() -> None:
-    assert of(dict.fromkeys(range(8), WELL)).complete
-
-
-def test_nothing_is_not_complete() -> None:
+def test_nothing_is_not_complete_and_more_ranks_than_planned_are_another_runs() -> None:
     found = of({})
     assert not found.complete and not found.started and found.code == 0
     assert found.text == "never started: ranks 0-3 (pods 1,3)"
     assert not of({}, 0).complete
+    assert of(dict.fromkeys(range(8), WELL)).complete and of({0: WELL}).started
 
 
 @pytest.mark.parametrize(
@@ -74,7 +63,6 @@ def test_nothing_is_not_complete() -> None:
         ({0: RankEnd(143, 100.1), 2: RankEnd(143, 100.0)}, 2),
         ({0: RankEnd(9), 2: RankEnd(7, 100.0)}, 0),
         ({0: RankEnd(143), 2: RankEnd(7, 100.0)}, 2),
-        ({2: RankEnd(9), 3: RankEnd(8)}, 2),
     ],
 )
 def test_which_rank_failed_first(ends: dict[int, RankEnd], first: int) -> None:
@@ -99,8 +87,7 @@ def test_which_rank_failed_first(ends: dict[int, RankEnd], first: int) -> None:
         ),
         (
             {0: RankEnd(None), 1: RankEnd(143, 1.5), 2: RankEnd(143, 1.0)},
-            "rank 2 on pod 1 was killed by SIGTERM (143)\n"
-            "failed, too: rank 1 (pod 3)\n"
+            "rank 2 on pod 1 was killed by SIGTERM (143)\nfailed, too: rank 1 (pod 3)\n"
             "started and never ended: rank 0 (pod 3)",
         ),
         ({3: RankEnd(None)}, "started and never ended: rank 3 (pod 1)"),
@@ -108,15 +95,8 @@ def test_which_rank_failed_first(ends: dict[int, RankEnd], first: int) -> None:
 )
 def test_in_words(ends: dict[int, RankEnd], text: str) -> None:
     assert of({**dict.fromkeys(range(4), WELL), **ends}).text == text
-
-
-def test_all_that_is_wrong_is_told() -> None:
-    found = of({0: WELL, 1: RankEnd(7, 1.0), 3: RankEnd(None)}, 8)
-    assert found.text.splitlines() == [
-        "rank 1 on pod 3 ended with exit code 7",
-        "ended because of it: rank 3 (pod 1)",
-        "never started: ranks 2,4-7 (pods 0-2)",
-    ]
+    more = of({**dict.fromkeys(range(4), WELL), **ends}, 5).text
+    assert {*more.splitlines()} == {*text.splitlines(), "never started: rank 4 (pod 0)"}
 
 
 def test_for_result_json() -> None:

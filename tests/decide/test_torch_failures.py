@@ -50,6 +50,13 @@ def error_file(message: str, code: int = 1, time: int = T) -> str:
     return json.dumps({"message": {"message": message, "extraInfo": extra, "errorCode": code}})
 
 
+def raised(error: str, mark: str = "") -> str:
+    return "".join(f"{mark}{line}\n" for line in ("Traceback (most recent call last):", "  File …", error))
+
+
+ONE_FAILED = summary(entry(0, 1, 1))
+
+
 def other_pod() -> list[Failure]:
     """Two ranks of pod 1 that lost their peer."""
     output = summary(entry(0, 2, 1, CLOSED), entry(1, 3, -15, RESET))
@@ -100,28 +107,11 @@ def test_a_rank_that_was_told_to_end_is_no_cause(printed: str, cause: int) -> No
             "rank 1 was killed by SIGABRT: CUDA error: an illegal memory access was encountered",
         ),
         # a main that is not decorated with @record
-        (
-            "[rank1]: Traceback (most recent call last):\n[rank1]:   File …\n[rank1]: ValueError: no data\n"
-            + summary(entry(0, 1, 1)),
-            "",
-            "rank 1 failed: ValueError: no data",
-        ),
+        (raised("ValueError: no data", "[rank1]: ") + ONE_FAILED, "", "rank 1 failed: ValueError: no data"),
         # one that failed before it joined the others: torch marks nothing yet
-        (
-            "Traceback (most recent call last):\n  File …\nModuleNotFoundError: No module named 'x'\n"
-            + CLOSED
-            + "\n"
-            + summary(entry(0, 1, 1)),
-            "",
-            "rank 1 failed: ModuleNotFoundError: No module named 'x'",
-        ),
+        (f"{raised('ImportError: x')}{CLOSED}\n{ONE_FAILED}", "", "rank 1 failed: ImportError: x"),
         # its own socket, no peer of torch's
-        (
-            "Traceback (most recent call last):\n  File …\nBrokenPipeError: [Errno 32] Broken pipe\n"
-            + summary(entry(0, 1, 1)),
-            "",
-            "rank 1 failed: BrokenPipeError: [Errno 32] Broken pipe",
-        ),
+        (raised("BrokenPipeError: [Errno 32] no") + ONE_FAILED, "", "rank 1 failed: BrokenPipeError: [Errno 32] no"),
         # the summary is cut off, the error file is there
         (f"[rank1]: {OOM}\n…", error_file(OOM), f"rank 1 failed: {OOM}"),
         ("", error_file(OOM), f"torchrun failed: {OOM}"),
@@ -192,11 +182,6 @@ def test_pods_that_were_ended_from_outside_are_victims() -> None:
     assert all_victims(pod_failures(0, 1, log))
 
 
-def test_the_error_file_names_the_class_without_its_module() -> None:
-    (found,) = pod_failures(0, 1, summary(entry(0, 0, 1, f"torch.{OOM}")), error_file(OOM, time=T + 5))
-    assert (found.message, found.timestamp) == (f"torch.{OOM}", T + 5)
-
-
 def test_of_two_causes_the_earlier_counts_then_the_first() -> None:
     late, early, unknown = (Failure(index, index, 1, timestamp=time) for index, time in ((0, 9.0), (1, 3.0), (2, None)))
     assert root_cause([late, unknown, early]) is early
@@ -206,9 +191,11 @@ def test_of_two_causes_the_earlier_counts_then_the_first() -> None:
 
 
 def test_times_without_a_zone_are_put_right_by_the_error_file() -> None:
-    output = summary(entry(0, 0, 1, OOM), entry(1, 1, 7, after=2))
+    """It names the class of an error without its module."""
+    output = summary(entry(0, 0, 1, f"torch.{OOM}"), entry(1, 1, 7, after=2))
     there = pod_failures(0, 1, output, error_file(OOM, time=T + 7200))
     assert [one.timestamp for one in there] == [T + 7200, T + 7202]
+    assert there[0].message == f"torch.{OOM}"
     assert [one.timestamp for one in pod_failures(0, 1, output)] == [T, T + 2]
 
 
@@ -225,14 +212,6 @@ def test_any_text_gives_a_failure(output: str, error: str, status: int) -> None:
 
 def test_a_progress_bar_in_one_line_costs_nothing() -> None:
     bar = "".join(f"\r {i}%|#####     | {i}/9999 [00:0{i % 10}<00:10, 9.9it/s]" for i in range(1500))
-    watchdog = (
-        "[rank3]:[E1121 ProcessGroupNCCL.cpp:689] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL"
-    )
-    entries = "".join(
-        f"[{i}]:\n  time      : 2026-11-21_10:00:00\n  host      : n\n  rank      : {i} (local_rank: {i})\n"
-        f"  exitcode  : -6 (pid: {i})\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by PID {i}\n"
-        for i in range(8)
-    )
-    found = pod_failures(0, 1, f"{bar}\n{watchdog}\n{entries}")
-    assert [one.message.startswith("Watchdog caught") for one in found if one.rank == 3] == [True]
-    assert [one.victim for one in found if one.rank == 3] == [True]
+    output = f"{bar}\n{WATCHDOG.format(3)}\n{summary(*(entry(i, i, -6) for i in range(8)))}"
+    found = {one.rank: one for one in pod_failures(0, 1, output)}
+    assert found[3].message.startswith("Watchdog caught") and found[3].victim
