@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 
-import pytest
-
 from tests.cluster.conftest import END_SECONDS, Start, Trial
 from tests.cluster.fabric import deepep_files, gib_files
 from tests.cluster.work import hostnames, sleeping
@@ -55,39 +53,34 @@ def typed(trial: Trial, index: int, lines: str, *shell: str) -> subprocess.Compl
 
 
 def test_the_first_guide(start: Start) -> None:
+    """Sessions of ssh have no secrets, as docs/migrating.md says: they need the -x of a typed line."""
     files = {**gib_files(), "/dev/shm/third_party/nccl-tests/build/all_reduce_perf": NCCL_TEST}
-    trial = sleeping(start, 2, gpus_per_pod=8, files=files)
-    for index in range(2):
-        for shell in (("bash", "-ic"), ("bash", "-lc")):
-            for peer in range(2):
-                over = typed(trial, index, f"ssh {trial.cluster.spec.pod_name(peer)} hostname", *shell)
-                assert (over.returncode, over.stdout.split()) == (0, hostnames(trial, peer)), over
-        names = typed(trial, index, CONNECTIVITY)
-        assert names.returncode == 0, names
-        assert Counter(names.stdout.split()) == dict.fromkeys(hostnames(trial, 0, 1), 8)
-        reduced = typed(trial, index, ALL_REDUCE)
-        assert reduced.returncode == 0, reduced
-        options = "-b 2M -e 16G -f 2 -n 1 -g 1 -w 10"
-        wanted = [f"rank {rank} of 16, gIB, in /third_party/nccl-tests: {options}" for rank in range(16)]
-        assert sorted(line for line in reduced.stdout.splitlines() if line.startswith("rank ")) == sorted(wanted)
+    token = {"HF_TOKEN": "hf_0123456789", "A4_SECRET_ENV": "HF_TOKEN"}
+    trial = sleeping(start, 2, gpus_per_pod=8, files=files, env=token)
+    for shell in (("bash", "-ic"), ("bash", "-lc")):
+        for peer in range(2):
+            over = typed(trial, 1, f"ssh {trial.cluster.spec.pod_name(peer)} hostname", *shell)
+            assert (over.returncode, over.stdout.split()) == (0, hostnames(trial, peer)), over
+    names = typed(trial, 0, CONNECTIVITY)
+    assert names.returncode == 0, names
+    assert Counter(names.stdout.split()) == dict.fromkeys(hostnames(trial, 0, 1), 8)
+    reduced = typed(trial, 1, ALL_REDUCE)
+    assert reduced.returncode == 0, reduced
+    options = "-b 2M -e 16G -f 2 -n 1 -g 1 -w 10"
+    wanted = [f"rank {rank} of 16, gIB, in /third_party/nccl-tests: {options}" for rank in range(16)]
+    assert sorted(line for line in reduced.stdout.splitlines() if line.startswith("rank ")) == sorted(wanted)
+    shown = "bash -c 'echo rank $OMPI_COMM_WORLD_RANK: ${#HF_TOKEN}'"
+    for option, there in (("", 0), ("-x HF_TOKEN", 13)):
+        line = CONNECTIVITY.replace("-np 16", f"-np 2 --map-by node {option}").replace("hostname\n", shown)
+        over = typed(trial, 0, line)
+        assert (over.returncode, sorted(over.stdout.splitlines())) == (0, ["rank 0: 13", f"rank 1: {there}"]), over
 
 
-@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.faults), 1])
-def test_the_guide_to_deepep(start: Start, index: int) -> None:
+def test_the_guide_to_deepep(start: Start) -> None:
     trial = sleeping(start, 2, gpus_per_pod=8, ssh_port=222, files=deepep_files())
-    done = typed(trial, index, DEEPEP)
+    done = typed(trial, 1, DEEPEP)
     assert done.returncode == 0, done
     said = sorted(line for line in done.stdout.splitlines() if line.startswith("RANK="))
     rest = "WORLD_SIZE=2 MASTER_PORT=29500 NVSHMEM_REMOTE_TRANSPORT=ibgda NCCL_SOCKET_IFNAME=eth0,eth1 NCCL_IB_TC=52"
     preload = "LD_PRELOAD=/opt/deepep/nvshmem/lib/libnvshmem_host.so.3"
     assert said == [f"RANK={rank} {rest} {preload}" for rank in range(2)], done
-
-
-def test_a_secret_needs_the_x_of_a_typed_line(start: Start) -> None:
-    """Sessions of ssh have no secrets: docs/migrating.md says so."""
-    trial = sleeping(start, 2, gpus_per_pod=1, env={"HF_TOKEN": "hf_0123456789", "A4_SECRET_ENV": "HF_TOKEN"})
-    shown = "bash -c 'echo rank $OMPI_COMM_WORLD_RANK: ${#HF_TOKEN}'"
-    for option, there in (("", 0), ("-x HF_TOKEN", 13)):
-        line = CONNECTIVITY.replace("-np 16", f"-np 2 {option}").replace("hostname\n", shown)
-        over = typed(trial, 0, line)
-        assert (over.returncode, sorted(over.stdout.splitlines())) == (0, ["rank 0: 13", f"rank 1: {there}"]), over

@@ -11,19 +11,15 @@ from typing import Any
 
 import pytest
 
-from agent.local.client import LocalCluster
-from agent.local.spec import ClusterSpec
-from tests.cluster.conftest import RUN_DIR, Trial, all_codes
-from tests.cluster.work import agent, result, result_of
+from tests.cluster.conftest import RUN_DIR, Trial
+from tests.cluster.work import agent, asleep, result, result_of
 from tests.golden.golden import expect_golden, expect_result, shape
 
 ROOT = Path(__file__).parents[2]
 RESULTS = "/mnt/results"
 ENV = {
     "A4_EPOCH": "golden.0.0",
-    "A4_REPORT": "false",
     "A4_RESULTS_DIR": RESULTS,
-    "SLEEP_INFINITY": "true",
     "NCCL_DEBUG": "INFO",
     "HF_TOKEN": "hf_a_token_that_is_masked",
 }
@@ -62,47 +58,34 @@ WORDS = {
 
 
 @pytest.fixture(scope="module")
-def asleep(no_pod_around_fixtures: None) -> Iterator[Trial]:
+def two() -> Iterator[Trial]:
     """Two pods that have run a script and sleep; all that is secret or derived from it is the same each time."""
-    spec = ClusterSpec(
-        pods=2,
-        gpus_per_pod=2,
-        arguments=("script",),
-        files={"/workload/task/task-script.sh": b'exec "$@"\n'},
-        secret=b"golden secret of more than 32 bytes",
-        places=PLACES,
-        env=ENV,
-    )
-    with LocalCluster(spec) as cluster:
-        trial = Trial(cluster)
-        cluster.start()
+    secret = b"golden secret of more than 32 bytes"
+    with asleep(2, gpus_per_pod=2, arguments=("script",), secret=secret, places=PLACES, env=ENV) as trial:
         for index in range(2):
-            trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
             trial.until(index, f"grep -qs '\"kernel\"' {RUN_DIR}/facts.json")
             trial.until(index, f"test -e {RESULTS}/pod-logs/worker-1.log -a -e {RESULTS}/pod-logs/coordinator.log")
         yield trial
-        cluster.terminate()
-        all_codes(trial, 143)
 
 
 @pytest.fixture(scope="module")
-def first(asleep: Trial) -> dict[str, Any]:
+def first(two: Trial) -> dict[str, Any]:
     """What is there after the first run, by the names of golden files; later runs add to it."""
     found: dict[str, Any] = {}
     for index in range(2):
-        content = asleep.cluster.read_bytes(index, TEXTS)
+        content = two.cluster.read_bytes(index, TEXTS)
         assert all(content.values()), content
         for path in TEXTS:
-            found[f"files/{index}{path.replace('/', '-')}"] = lines(asleep, path, (content[path] or b"").decode())
-        found[f"files/{index}-tree-of-run-dir"] = tree(asleep, index, RUN_DIR)
+            found[f"files/{index}{path.replace('/', '-')}"] = lines(two, path, (content[path] or b"").decode())
+        found[f"files/{index}-tree-of-run-dir"] = tree(two, index, RUN_DIR)
         for name in STATES:
-            state = json.loads(asleep.cluster.read(index, f"{RUN_DIR}/{name}.json"))
+            state = json.loads(two.cluster.read(index, f"{RUN_DIR}/{name}.json"))
             found[f"state/{index}-{name}"] = shape(state, MAPS)
-        events = [json.loads(line) for line in asleep.cluster.read(index, f"{RUN_DIR}/events.jsonl").splitlines()]
+        events = [json.loads(line) for line in two.cluster.read(index, f"{RUN_DIR}/events.jsonl").splitlines()]
         found[f"state/{index}-events"] = {"names": sorted({one["event"] for one in events}), "shape": shape(events[0])}
-    found["files/tree-of-results"] = tree(asleep, 0, RESULTS)
+    found["files/tree-of-results"] = tree(two, 0, RESULTS)
     for verb, words in WORDS.items():
-        done = agent(asleep, 1, *words)
+        done = agent(two, 1, *words)
         assert done.returncode == 0, done
         found[f"json/{verb}"] = shape(json.loads(done.stdout), MAPS)
     return found
@@ -164,12 +147,12 @@ RUNS: dict[str, tuple[list[str], int]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_result_of_a_run(asleep: Trial, first: dict[str, Any], name: str) -> None:
+def test_the_result_of_a_run(two: Trial, first: dict[str, Any], name: str) -> None:
     words, code = RUNS[name]
-    done = agent(asleep, 1, *words)
+    done = agent(two, 1, *words)
     assert done.returncode == code, done
-    expect_result(name, result_of(asleep, done))
+    expect_result(name, result_of(two, done))
 
 
-def test_the_result_of_the_first_run(asleep: Trial) -> None:
-    expect_result("first-run", result(asleep, RESULTS))
+def test_the_result_of_the_first_run(two: Trial) -> None:
+    expect_result("first-run", result(two, RESULTS))
