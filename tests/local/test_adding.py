@@ -49,6 +49,8 @@ FABRIC = Fabric("a5-test", "/opt/a5", "A5", lambda environ: Needs(), lambda inve
 VERB = '''\
 """`a4-agent greet`."""
 
+from agent.errors import TooWarm
+
 DESCRIPTION = "Greets."
 
 
@@ -57,6 +59,8 @@ def add_options(parser):
 
 
 def run(args):
+    if args.name != "world":
+        raise TooWarm(args.name, "open a window")
     return print(f"hello {args.name}") or 7
 '''
 SETTING_ROW = '    Setting("A4_SONG", choice("none", "loud"), "none", "what the pods sing"),\n'
@@ -177,15 +181,6 @@ def test_a_fabric_is_known_everywhere(copy: Copy) -> None:
     assert copy.enum("network", "profile") == ["auto", "a4-gib", "a4-deepep", "a3-tcpx", "a5-test", "none", "", None]
 
 
-def test_a_verb_is_one_file_and_one_row(copy: Copy) -> None:
-    (copy.directory / "agent/commands/greet.py").write_text(VERB)
-    copy.insert("agent/commands/__init__.py", '    "version": ', '    "greet": "say hello",\n')
-    done = copy.agent("greet", "world")
-    assert (done.returncode, done.stdout) == (7, "hello world\n")
-    assert "Greets." in copy.agent("greet", "--help").stdout
-    assert "say hello" in copy.agent("--help").stdout
-
-
 def test_a_setting_is_a_row_and_a_field(copy: Copy) -> None:
     copy.insert("agent/settings.py", '    Setting("A4_LOG_LEVEL"', SETTING_ROW)
     copy.insert("agent/settings.py", "    log_level: str\n", "    song: str\n")
@@ -199,14 +194,17 @@ def test_a_setting_is_a_row_and_a_field(copy: Copy) -> None:
     assert copy.written() == ["agent/settings.py"]
 
 
-def test_an_exit_code_is_a_name_and_a_class(copy: Copy) -> None:
+def test_a_verb_is_one_file_and_one_row_and_an_exit_code_a_name_and_a_class(copy: Copy) -> None:
     copy.insert("agent/errors.py", "    TIME_LIMIT = 124\n", "    TOO_WARM = 79\n")
     copy.insert("agent/errors.py", "class SettingsError(", EXIT_CODE)
-    raising = VERB.replace('return print(f"hello {args.name}") or 7', "raise TooWarm(args.name, 'open a window')")
-    (copy.directory / "agent/commands/greet.py").write_text(f"from agent.errors import TooWarm\n{raising}")
+    (copy.directory / "agent/commands/greet.py").write_text(VERB)
     copy.insert("agent/commands/__init__.py", '    "version": ', '    "greet": "say hello",\n')
-    done = copy.agent("greet", "node-7")
-    assert (done.returncode, "node-7\n  open a window" in done.stderr) == (79, True), done.stderr
+    done = copy.agent("greet", "world")
+    assert (done.returncode, done.stdout) == (7, "hello world\n")
+    warm = copy.agent("greet", "node-7")
+    assert (warm.returncode, "node-7\n  open a window" in warm.stderr) == (79, True), warm.stderr
+    assert "Greets." in copy.agent("greet", "--help").stdout
+    assert "say hello" in copy.agent("--help").stdout
     assert copy.written() == ["agent/commands/__init__.py", "agent/commands/greet.py", "agent/errors.py"]
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import platform
-import pty
 import select
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.commands import dispatch
 from agent.errors import MissingProgram, SystemFault, UsageError
 from agent.local import host_survey
 from agent.local.client import LocalCluster, default_cluster
@@ -26,7 +26,7 @@ from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
 from tests.golden.golden import expect_golden, shape
-from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root, until_asleep
+from tests.local.helpers import CHECKOUT, DEADLINE, eventually, needs_root, until_asleep, up
 from tests.terminal import Terminal
 
 AGENT = [sys.executable, "-m", "agent", "local"]
@@ -42,10 +42,19 @@ def fresh_name(word: str) -> str:
     return f"{word}-{os.getpid()}"
 
 
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    with cluster_of(2, ("sh", "-c", "echo hello; exec sleep infinity")) as cluster:
-        cluster.start()
+def refused(words: Sequence[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of words that start nothing."""
+    try:
+        code = dispatch(["local", *words])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    shown = capfd.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.fixture(scope="module")
+def cluster(no_pod_around_fixtures: None) -> Iterator[LocalCluster]:
+    with up(2, ("sh", "-c", "echo hello; exec sleep infinity")) as cluster:
         yield cluster
 
 
@@ -76,11 +85,9 @@ def cluster() -> Iterator[LocalCluster]:
     ],
 )
 @needs_root
-def test_errors_of_usage(words: list[str], text: str) -> None:
-    result = local(*words)
-    assert result.returncode == 2
-    assert text in result.stderr
-    assert "Traceback" not in result.stderr
+def test_errors_of_usage(words: list[str], text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, said = refused(words, capfd)
+    assert (code, text in said) == (2, True), said
 
 
 @needs_root
@@ -190,37 +197,29 @@ def test_files_are_copied_into_a_pod_and_out_of_it(cluster: LocalCluster, tmp_pa
     ],
 )
 @needs_root
-def test_what_cannot_be_copied(source: str, target: str, code: int, text: str, cluster: LocalCluster) -> None:
-    done = local("cp", "--name", cluster.name, source, target)
-    assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+def test_what_cannot_be_copied(
+    source: str, target: str, code: int, text: str, cluster: LocalCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found, _, said = refused(["cp", "--name", cluster.name, source, target], capfd)
+    assert (found, text in said) == (code, True), said
 
 
 @needs_root
 def test_exec_on_a_terminal(cluster: LocalCluster) -> None:
     """A shell on a terminal of the pod's own, and Ctrl-C that reaches it."""
-    terminal, own_end = pty.openpty()
     argv = [*AGENT, "exec", "0", "--name", cluster.name, "--", "bash", "--norc"]
-    streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), own_end)
-    shell = subprocess.Popen(argv, cwd=CHECKOUT, start_new_session=True, **streams)
-    os.close(own_end)
-    seen = b""
-
-    def shows(text: bytes) -> bool:
-        nonlocal seen
-        if select.select([terminal], [], [], 0.1)[0]:
-            seen += os.read(terminal, 65536)
-        return text in seen
-
-    os.write(terminal, b"tty; echo $((6 * 7))\n")
-    eventually(lambda: shows(b"42"))
-    assert b"/dev/pts/0" in seen
-    os.write(terminal, b"sh -c 'echo $((40 + 1)); exec sleep 1000'\n")
-    eventually(lambda: shows(b"41"))
-    os.write(terminal, b"\x03")
-    eventually(lambda: shows(b"^C"))
-    os.write(terminal, b"exit 5\n")
-    assert shell.wait(DEADLINE) == 5
-    os.close(terminal)
+    with (
+        Terminal() as terminal,
+        subprocess.Popen([*terminal.through, *argv], cwd=CHECKOUT, **terminal.streams) as shell,
+    ):
+        terminal.type("tty; echo $((6 * 7))\n")
+        assert "/dev/pts/0" in terminal.until("42")
+        terminal.type("sh -c 'echo $((40 + 1)); exec sleep 1000'\n")
+        terminal.until("41")
+        terminal.type("\x03")
+        terminal.until("^C")
+        terminal.type("exit 5\n")
+        assert shell.wait(DEADLINE) == 5
 
 
 @needs_root
@@ -248,8 +247,7 @@ def test_a_path_that_pods_do_not_have_is_told(cluster: LocalCluster, tmp_path: P
 
 @needs_root
 def test_logs_end_when_nobody_reads_them() -> None:
-    with cluster_of(1, ("sh", "-c", "while :; do echo on; sleep 0.05; done")) as cluster:
-        cluster.start()
+    with up(1, ("sh", "-c", "while :; do echo on; sleep 0.05; done")) as cluster:
         argv = [*AGENT, "logs", "-f", "--name", cluster.name]
         with subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE) as logs:
             try:
@@ -268,28 +266,37 @@ def test_logs_of_one_and_of_all(cluster: LocalCluster) -> None:
 
 
 @needs_root
-def test_list_and_down(cluster: LocalCluster) -> None:
-    assert f"{cluster.name}: 2 running" in local("list").stdout.splitlines()
-    listed = json.loads(local("list", "--json").stdout)
-    assert (listed["version"], listed["clusters"][cluster.name]) == (1, {"running": 2})
-    status = json.loads(local("status", "--json", "--name", cluster.name).stdout)
-    assert (status["version"], status["cluster"], sorted(status["pods"])) == (1, cluster.name, ["0", "1"])
-    pod = {"name": cluster.spec.pod_name(1), "node": cluster.spec.node_name(1), "state": "running", "code": None}
-    assert status["pods"]["1"] == pod
-    result = local("down", "--name", cluster.name, "--grace", "0")
-    assert result.stdout.splitlines() == ["pod 0: exit code 137", "pod 1: exit code 137"]
-    assert cluster.name not in running_clusters()
+def test_list_and_down() -> None:
+    with up(2) as cluster:
+        assert f"{cluster.name}: 2 running" in local("list").stdout.splitlines()
+        listed = json.loads(local("list", "--json").stdout)
+        assert (listed["version"], listed["clusters"][cluster.name]) == (1, {"running": 2})
+        status = json.loads(local("status", "--json", "--name", cluster.name).stdout)
+        assert (status["version"], status["cluster"], sorted(status["pods"])) == (1, cluster.name, ["0", "1"])
+        pod = {"name": cluster.spec.pod_name(1), "node": cluster.spec.node_name(1), "state": "running", "code": None}
+        assert status["pods"]["1"] == pod
+        result = local("down", "--name", cluster.name, "--grace", "0")
+        assert result.stdout.splitlines() == ["pod 0: exit code 137", "pod 1: exit code 137"]
+        assert cluster.name not in running_clusters()
 
 
 @needs_root
-def test_up_leaves_a_cluster_behind_and_down_ends_it() -> None:
+def test_up_leaves_a_cluster_behind_until_down() -> None:
+    """Also in place of one whose pods have ended."""
     name = fresh_name("up")
-    words = ["up", "--pods", "2", "--gpus-per-pod", "1", "--name", name, "--wait", "none"]
+    words = ["up", "--pods", "2", "--gpus-per-pod", "1", "--name", name]
     try:
-        result = local(*words)
+        assert local(*words, "--env", "SLEEP_INFINITY=false", "none").returncode == 0
+        LocalCluster.attach(name).wait(timeout=DEADLINE)
+        shown = local("status", "--name", name).stdout.splitlines()
+        assert shown[:2] == [f"local cluster {name}: 2 ended", "  pods 0-1: exit code 0"]
+        assert shown[2].startswith("pod 0 of 2 has ended")
+        result = local(*words, "--wait", "none")
         assert result.returncode == 0, result.stderr
         assert f"2 of 2 pods of the local cluster {name} run" in result.stdout
-        again = local(*words)
+        assert f"  a4-agent local down --name {name}" in result.stdout.splitlines()
+        assert local("status", "--name", name).stdout.startswith(f"local cluster {name}: 2 running\n")
+        again = local(*words, "none")
         assert again.returncode == 2 and "runs already" in again.stderr
         assert local("exec", "1", "--name", name, "--", "printenv", "SLEEP_INFINITY").stdout == "true\n"
         until_asleep(name)
@@ -297,26 +304,6 @@ def test_up_leaves_a_cluster_behind_and_down_ends_it() -> None:
         down = local("down", "--name", name)
     assert down.stdout.splitlines() == ["pod 0: exit code 143", "pod 1: exit code 143"], down.stderr
     assert name not in running_clusters()
-
-
-@needs_root
-def test_status_and_a_cluster_that_has_ended() -> None:
-    name = fresh_name("ended")
-    words = ["up", "--pods", "2", "--gpus-per-pod", "1", "--name", name]
-    try:
-        assert local(*words, "--env", "SLEEP_INFINITY=false", "none").returncode == 0
-        cluster = LocalCluster.attach(name)
-        cluster.wait(timeout=DEADLINE)
-        shown = local("status", "--name", name).stdout.splitlines()
-        assert shown[:3] == [f"local cluster {name}: 2 ended", "  pods 0-1: exit code 0", shown[2]]
-        assert shown[2].startswith("pod 0 of 2 has ended")
-        again = local(*words, "--wait", "none")
-        assert again.returncode == 0, again.stderr
-        assert f"  a4-agent local down --name {name}" in again.stdout.splitlines()
-        shown = local("status", "--name", name).stdout.splitlines()
-        assert shown[0] == f"local cluster {name}: 2 running"
-    finally:
-        local("down", "--name", name)
 
 
 @pytest.mark.parametrize(
@@ -337,24 +324,21 @@ def test_root_without_its_rights_hears_how_a_container_has_them(right: str) -> N
 
 
 @needs_root
-def test_run_shows_what_happened() -> None:
-    words = ["run", "--gpus-per-pod", "1", "--name", fresh_name("run")]
-    short = local(*words, "none")
+def test_run_shows_how_it_ended() -> None:
+    short = local("run", "--gpus-per-pod", "1", "--name", fresh_name("run"), "none")
     assert (short.returncode, short.stdout) == (0, "\nEnds:\n  pods  exit code  cause\n  0-1   0\n"), short.stderr
-    result = local(*words, "--details", "none")
-    assert result.returncode == 0, result.stderr
-    for text in ("plan-ready", "Order (physical_host_topology)", "slots=1", "exit code"):
-        assert text in result.stdout
 
 
 @needs_root
-def test_run_in_a_chroot(tmp_path: Path) -> None:
+def test_details_of_a_run_in_a_chroot(tmp_path: Path) -> None:
     """Files of pods that have ended are read by who joins their mount namespace, whose root is another than "/"."""
     argv = shlex.join([*AGENT, "run", "--gpus-per-pod", "1", "--name", fresh_name("chroot"), "--details", "none"])
     inside = shlex.join(["chroot", str(tmp_path), "sh", "-c", f"cd {CHECKOUT} && {argv}"])
     script = f"mount --rbind / {tmp_path} && {inside}"
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=DEADLINE)
-    assert (done.returncode, "\nOrder (physical_host_topology):\n" in done.stdout) == (0, True), done
+    assert done.returncode == 0, done
+    for text in ("plan-ready", "\nOrder (physical_host_topology):\n", "slots=1", "exit code"):
+        assert text in done.stdout
 
 
 @needs_root

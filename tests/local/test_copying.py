@@ -13,13 +13,12 @@ import pytest
 from agent.errors import SystemFault
 from agent.local import copying
 from agent.local.client import LocalCluster
-from tests.local.helpers import cluster_of, needs_root
+from tests.local.helpers import needs_root, up
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    with cluster_of(2, ("sleep", "infinity")) as cluster:
-        cluster.start()
+    with up(2) as cluster:
         yield cluster
 
 

@@ -28,6 +28,7 @@ from tests.local.helpers import (
     leaves_nothing,
     needs_root,
     own_namespaces,
+    up,
 )
 
 pytestmark = needs_root
@@ -42,98 +43,89 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [("true", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$; exit 3", 3), ("sh -c 'kill -9 $$'", 137)],
-)
-def test_exit_codes_under_tini(script: str, code: int) -> None:
-    with cluster_of(1, ("tini", "--", "sh", "-c", f"{script}; exit $?")) as cluster:
-        cluster.start()
-        expected = 137 if "kill -9 $$; exit" in script else code
-        assert [pod.code for pod in cluster.wait(DEADLINE)] == [expected]
+BY_INDEX = """
+echo "out $JOB_COMPLETION_INDEX"; echo err >&2
+echo run >/run/x; echo log >/dev/termination-log; echo e >/etc/x
+case $JOB_COMPLETION_INDEX in
+    0) exit 0 ;;
+    1) exit 7 ;;
+    2) exit 255 ;;
+    3) kill -9 $$ ;;
+    4) sh -c 'kill -9 $$' ;;
+esac
+"""
 
 
-def test_each_pod_has_its_own_code_and_output() -> None:
-    script = 'echo "out $JOB_COMPLETION_INDEX"; echo "err" >&2; exit $JOB_COMPLETION_INDEX'
-    with cluster_of(3, ("sh", "-c", script)) as cluster:
-        cluster.start()
-        assert [pod.code for pod in cluster.wait(DEADLINE)] == [0, 1, 2]
-        assert [cluster.logs(pod, "out") for pod in range(3)] == ["out 0\n", "out 1\n", "out 2\n"]
+def test_each_pod_has_its_own_code_output_and_files() -> None:
+    with up(5, ("tini", "--", "sh", "-c", BY_INDEX)) as cluster:
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [0, 7, 255, 137, 137]
+        assert [cluster.logs(pod, "out") for pod in range(5)] == [f"out {pod}\n" for pod in range(5)]
         assert cluster.logs(1, "err") == "err\n"
         assert [item.pod for item in cluster.output(1, follow=True)] == [1, 1]
-
-
-def test_a_missing_program_is_the_end_of_the_pod_only() -> None:
-    with cluster_of(1, ("no-such-program",)) as cluster:
-        cluster.start()
-        assert [pod.code for pod in cluster.wait(DEADLINE)] == [127]
-        assert "cannot start no-such-program" in cluster.logs(0)
-
-
-def test_files_can_be_read_after_the_end() -> None:
-    with cluster_of(2, ("sh", "-c", "echo run > /run/x; echo log > /dev/termination-log; echo e > /etc/x")) as cluster:
-        cluster.start()
-        cluster.wait(DEADLINE)
         found = [cluster.read(1, path) for path in ("/run/x", "/dev/termination-log", "/etc/x")]
         assert found == ["run\n", "log\n", "e\n"]
         before = os.listdir("/proc/self/fd")
         assert cluster.read_bytes(1, ["/etc", "/nothing"]) == {"/etc": None, "/nothing": None}
         assert os.listdir("/proc/self/fd") == before
-        with pytest.raises(UsageError, match=r"pod 1 is not running: ended \(exit code 0\)"):
+        with pytest.raises(UsageError, match=r"pod 1 is not running: ended \(exit code 7\)"):
             cluster.exec(1, ["true"])
 
 
+def test_a_missing_program_is_the_end_of_the_pod_only() -> None:
+    with up(1, ("no-such-program",)) as cluster:
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [127]
+        assert "cannot start no-such-program" in cluster.logs(0)
+
+
 def test_killed_pod_ends_137_with_all_its_processes() -> None:
-    with cluster_of(2, ("sh", "-c", "sleep infinity & sleep infinity & wait")) as cluster:
-        cluster.start()
-        with own_namespaces([cluster.pods()[1].pid or 0]) as dead:
-            cluster.kill_pod(1)
-            assert cluster.wait(DEADLINE, [1])[1].code == 137
-            assert cluster.pods()[0].state == "running"
-            assert not dead & all_namespaces()
+    waits = ("sh", "-c", "sleep infinity & sleep infinity & wait")
+    with up(2, waits) as cluster, own_namespaces([cluster.pods()[1].pid or 0]) as dead:
+        cluster.kill_pod(1)
+        assert cluster.wait(DEADLINE, [1])[1].code == 137
+        assert cluster.pods()[0].state == "running"
+        assert not dead & all_namespaces()
 
 
 def test_a_pod_can_be_started_again_afresh() -> None:
-    with cluster_of(2, ("sh", "-c", "test -e /etc/mark && exit 9; touch /etc/mark; exit ${CODE:-4}")) as cluster:
-        cluster.start()
+    with up(2, ("sh", "-c", "test -e /etc/mark && exit 9; touch /etc/mark; exit ${CODE:-4}")) as cluster:
         cluster.wait(DEADLINE)
         cluster.start_pod(1, {"CODE": "5"})
         assert [pod.code for pod in cluster.wait(DEADLINE)] == [4, 5]
 
 
 def test_a_wait_goes_on_for_pods_that_are_started_meanwhile() -> None:
-    with cluster_of(2, missing=frozenset({1})) as cluster:
-        cluster.start()
-        with closing(connect(cluster.name)) as waiting:
-            waiting.send({"op": "wait", "timeout": DEADLINE, "indices": None})
-            cluster.start_pod(1)
-            cluster.wait_for_file("/etc/hosts", DEADLINE, [1])
-            cluster.kill_pod(1)
-            cluster.wait(DEADLINE, [1])
-            cluster.start_pod(1)
-            cluster.kill_pod(0)
-            cluster.wait(DEADLINE, [0])
-            cluster.wait_for_file("/etc/hosts", DEADLINE, [1])
-            cluster.kill_pod(1)
-            assert [pod["code"] for pod in waiting.expect()["pods"]] == [137, 137]
+    with up(2, missing=frozenset({1})) as cluster, closing(connect(cluster.name)) as waiting:
+        waiting.send({"op": "wait", "timeout": DEADLINE, "indices": None})
+        cluster.start_pod(1)
+        cluster.wait_for_file("/etc/hosts", DEADLINE, [1])
+        cluster.kill_pod(1)
+        cluster.wait(DEADLINE, [1])
+        cluster.start_pod(1)
+        cluster.kill_pod(0)
+        cluster.wait(DEADLINE, [0])
+        cluster.wait_for_file("/etc/hosts", DEADLINE, [1])
+        cluster.kill_pod(1)
+        assert [pod["code"] for pod in waiting.expect()["pods"]] == [137, 137]
 
 
 # Without a handler, the kernel keeps SIGTERM from a PID 1: only the end of the grace time ends it.
 @pytest.mark.parametrize(("handler", "grace", "code"), [("exit 3", DEADLINE, 3), ("-", 0.3, 137)])
 def test_terminate_is_sigterm_then_sigkill(handler: str, grace: float, code: int) -> None:
     script = f'trap "{handler}" TERM; echo on; while :; do sleep 0.01; done'
-    with cluster_of(1, ("bash", "-c", script)) as cluster:
-        cluster.start()
+    with up(1, ("bash", "-c", script)) as cluster:
         eventually(lambda: cluster.logs(0))
         assert [pod.code for pod in cluster.terminate(grace=grace)] == [code]
 
 
-def test_nothing_is_left_after_close() -> None:
-    with cluster_of(2) as cluster:
-        cluster.start()
+def test_close_leaves_nothing_and_waits_for_nothing_that_exec_has_started() -> None:
+    with up(2) as cluster:
         assert cluster.name in running_clusters()
+        commands = [cluster.popen(pod, ["sleep", "infinity"]) for pod in (0, 0, 1)]
         with leaves_nothing(cluster):
             cluster.close()
+        for command in commands:
+            with command, pytest.raises(SystemFault, match="has ended"):
+                command.wait(DEADLINE)
 
 
 @pytest.mark.parametrize("detached", [False, True])
@@ -168,8 +160,7 @@ def test_each_pod_has_a_cgroup() -> None:
     if not own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()):
         pytest.fail("cgroup v2 cannot be written on this machine: mount cgroup2 rw", pytrace=False)
     own = "/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)"
-    with cluster_of(2) as cluster:
-        cluster.start()
+    with up(2) as cluster:
         for index in range(2):
             done = cluster.exec(index, ["sh", "-c", f"mkdir -p {own}/a/b && cat {own}/cgroup.procs"])
             assert done.returncode == 0 and "1" in done.stdout.split(), done
@@ -179,8 +170,7 @@ def test_each_pod_has_a_cgroup() -> None:
 
 def test_a_cluster_whose_pods_have_ended_keeps_its_cgroup() -> None:
     """Whoever has another /run sees its cgroup, but not its socket."""
-    with cluster_of(1, ("true",)) as cluster:
-        cluster.start()
+    with up(1, ("true",)) as cluster:
         cluster.wait(DEADLINE)
         remove_left_cgroups([])
         assert cgroups_of(cluster.name)
@@ -213,9 +203,7 @@ def test_a_cluster_that_cannot_be_built_says_why_and_leaves_nothing() -> None:
 
 
 def test_two_clusters_side_by_side() -> None:
-    with cluster_of(2) as one, cluster_of(2) as other:
-        one.start()
-        other.start()
+    with up(2) as one, up(2) as other:
         assert one.pods()[1].address == other.pods()[1].address
         one.write(0, "/mnt/file", "one")
         other.write(0, "/mnt/file", "other")
@@ -224,36 +212,18 @@ def test_two_clusters_side_by_side() -> None:
         assert other.exec(1, ["true"]).returncode == 0
 
 
-def test_a_name_can_be_taken_once() -> None:
-    with cluster_of(1) as one, cluster_of(1, name=one.name) as other:
-        one.start()
+def test_a_name_can_be_taken_once_and_found() -> None:
+    with up(1) as one, cluster_of(1, name=one.name) as other:
         with pytest.raises(UsageError, match="runs already"):
             other.start()
         assert one.exec(0, ["true"]).returncode == 0
-
-
-def test_attach_finds_by_name() -> None:
-    with cluster_of(1) as cluster:
-        cluster.start()
-        assert LocalCluster.attach(cluster.name).spec == cluster.spec
-        with pytest.raises(UsageError, match=f"(?s)no local cluster 'nobody' runs.*{cluster.name}"):
+        assert LocalCluster.attach(one.name).spec == one.spec
+        with pytest.raises(UsageError, match=f"(?s)no local cluster 'nobody' runs.*{one.name}"):
             LocalCluster.attach("nobody")
 
 
-def test_close_does_not_wait_for_what_exec_has_started() -> None:
-    with cluster_of(2) as cluster:
-        cluster.start()
-        commands = [cluster.popen(pod, ["sleep", "infinity"]) for pod in (0, 0, 1)]
-        with leaves_nothing(cluster):
-            cluster.close()
-        for command in commands:
-            with command, pytest.raises(SystemFault, match="has ended"):
-                command.wait(DEADLINE)
-
-
 def test_wait_gives_up_in_time() -> None:
-    with cluster_of(1) as cluster:
-        cluster.start()
+    with up(1) as cluster:
         with pytest.raises(TimeoutError, match="have not ended"):
             cluster.wait(0.05)
         with pytest.raises(TimeoutError, match="no /run/x"):

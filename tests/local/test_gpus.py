@@ -21,7 +21,7 @@ from agent.local.dealt_gpus import (
 )
 from agent.local.podenv import ClusterBuild, pod_environment
 from agent.local.spec import ClusterSpec
-from tests.local.helpers import cluster_of, needs_root
+from tests.local.helpers import needs_root, up
 
 FOUR = Gpus(tuple(f"/dev/nvidia{number}" for number in range(4)), ("/dev/nvidiactl",))
 
@@ -81,8 +81,7 @@ def test_pods_find_their_share_and_the_driver(tmp_path: Path, monkeypatch: pytes
     gpus = find_gpus(str(tmp_path))
     monkeypatch.setattr(host_survey, "find_gpus", lambda: gpus)
     monkeypatch.setattr(host_survey, "driver_mounts", lambda points: [str(library)])
-    with cluster_of(2, gpus_per_pod=1, real_gpus=True) as cluster:
-        cluster.start()
+    with up(2, gpus_per_pod=1, real_gpus=True) as cluster:
         shown = [cluster.exec(pod, ["ls", str(tmp_path)]).stdout.split() for pod in range(2)]
         assert shown == [["lib", "nvidia0", "nvidiactl"], ["lib", "nvidia1", "nvidiactl"]]
         assert cluster.read(1, str(library)) == "the driver"

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -18,16 +19,20 @@ from agent.errors import UsageError
 from agent.local.client import LocalCluster
 from agent.local.spec import Mount, address
 from agent.paths import SECRET_FILE
-from tests.local.helpers import CHECKOUT, DEADLINE, IDLE, cluster_of, needs_root, python_in
+from tests.local.helpers import CHECKOUT, DEADLINE, IDLE, needs_root, python_in, up
 
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with cluster_of(3, gpus_per_pod=2, env={"EXTRA": "a b"}, pod_env={1: {"EXTRA": "own"}}) as cluster:
-        cluster.start()
-        yield cluster
+def cluster(no_pod_around_fixtures: None) -> Iterator[LocalCluster]:
+    """A third pod with a secret of its own."""
+    files = {"/workload/task/task-script.sh": b"#!/bin/sh\necho task\n", "/tmp/data": b"\0\xff"}
+    of_pods: dict[str, Any] = {"pod_env": {1: {"EXTRA": "own"}}, "pod_secret": {2: b"x" * 32}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOMETHING_OF_THE_HOST", "1")
+        with up(3, gpus_per_pod=2, env={"EXTRA": "a b"}, files=files, slow_bashrc=0.01, **of_pods) as cluster:
+            yield cluster
 
 
 def environment(cluster: LocalCluster, pod: int) -> dict[str, str]:
@@ -57,7 +62,7 @@ def test_pod_contract_is_in_the_environment(cluster: LocalCluster) -> None:
         "HOME": "/root",
         "EXTRA": "a b",
     }
-    assert found.items() >= wanted.items()
+    assert found.items() >= wanted.items() and "SOMETHING_OF_THE_HOST" not in found
     assert found["JOB_IDENTIFIER"].startswith(f"{name}-")
     assert (
         re.fullmatch(f"{name}-workload-0-2-[0-9a-f]{{5}}", found["POD_NAME"])
@@ -67,21 +72,13 @@ def test_pod_contract_is_in_the_environment(cluster: LocalCluster) -> None:
     assert environment(cluster, 1)["EXTRA"] == "own"
 
 
-def test_environment_of_this_machine_stays_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOMETHING_OF_THE_HOST", "1")
-    with cluster_of(1) as cluster:
-        cluster.start()
-        assert "SOMETHING_OF_THE_HOST" not in environment(cluster, 0)
-
-
 def test_what_a_chart_gives_is_all_that_a_pod_has() -> None:
     mounts = (
         Mount("/etc/a4-agent/secret", {"job-secret": b"s" * 32}, 0o400, read_only=True),
         Mount("/usr/share"),
         Mount("/usr/share/inner", {"x": b"text"}),
     )
-    with cluster_of(1, contract=False, env={"NNODES": "7"}, mounts=mounts) as cluster:
-        cluster.start()
+    with up(1, contract=False, env={"NNODES": "7"}, mounts=mounts) as cluster:
         found = environment(cluster, 0)
         assert (found["NNODES"], [name for name in found if name.startswith(("A4_", "JOB_"))]) == ("7", [])
         shown = cluster.exec(0, ["stat", "-c", "%a %s", SECRET_FILE, "/usr/share/inner/x"]).stdout
@@ -89,8 +86,7 @@ def test_what_a_chart_gives_is_all_that_a_pod_has() -> None:
         assert cluster.exec(0, ["ls", "/usr/share"]).stdout.split() == ["inner"]
         assert "Read-only" in cluster.exec(0, ["touch", f"{SECRET_FILE}.new"]).stderr
         assert cluster.exec(0, ["touch", "/usr/share/inner/y"]).returncode == 0
-    with cluster_of(1, contract=False) as cluster:
-        cluster.start()
+    with up(1, contract=False) as cluster:
         assert cluster.exec(0, ["ls", SECRET_FILE]).returncode != 0
 
 
@@ -150,11 +146,8 @@ def test_termination_log_is_an_empty_file_to_overwrite(cluster: LocalCluster) ->
     assert cluster.read(1, "/dev/termination-log") == "{}"
 
 
-def test_secret_is_the_same_in_all_pods_unless_told_otherwise() -> None:
-    path = "/etc/a4-agent/secret/job-secret"
-    with cluster_of(3, pod_secret={2: b"x" * 32}) as cluster:
-        cluster.start()
-        secrets = [cluster.read_bytes(pod, [path])[path] for pod in range(3)]
+def test_secret_is_the_same_in_all_pods_unless_told_otherwise(cluster: LocalCluster) -> None:
+    secrets = [cluster.read_bytes(pod, [SECRET_FILE])[SECRET_FILE] for pod in range(3)]
     assert secrets[0] == secrets[1] != secrets[2] == b"x" * 32
     assert secrets[0] is not None and len(secrets[0]) >= 32
 
@@ -173,12 +166,9 @@ def test_system_is_writable_and_sysfs_is_not(cluster: LocalCluster) -> None:
     assert cluster.exec(0, ["sh", "-c", "echo x > /dev/null; head -c 4 /dev/urandom | wc -c"]).stdout == "4\n"
 
 
-def test_given_files_are_in_every_pod() -> None:
-    files = {"/workload/task/task-script.sh": b"#!/bin/sh\necho task\n", "/tmp/data": b"\0\xff"}
-    with cluster_of(2, files=files) as cluster:
-        cluster.start()
-        assert cluster.exec(1, ["/workload/task/task-script.sh"]).stdout == "task\n"
-        assert cluster.read_bytes(0, ["/tmp/data"])["/tmp/data"] == b"\0\xff"
+def test_given_files_are_in_every_pod(cluster: LocalCluster) -> None:
+    assert cluster.exec(1, ["/workload/task/task-script.sh"]).stdout == "task\n"
+    assert cluster.read_bytes(0, ["/tmp/data"])["/tmp/data"] == b"\0\xff"
 
 
 def test_links_of_this_machine_lead_nowhere_out_of_a_pod() -> None:
@@ -189,8 +179,7 @@ def test_links_of_this_machine_lead_nowhere_out_of_a_pod() -> None:
         of_run = f"run/{os.path.basename(base)}"
         files = {f"{base}/link/file": b"text", f"/var/{of_run}": b"run"}
         mounts = (Mount(f"{base}/link/mount", {"inner": b"more"}),)
-        with cluster_of(1, files=files, mounts=mounts) as cluster:
-            cluster.start()
+        with up(1, files=files, mounts=mounts) as cluster:
             assert os.listdir(f"{base}/outside") == []
             assert not Path(f"/{of_run}").exists()
             assert cluster.read(0, f"{base}/outside/file") == "text"
@@ -200,22 +189,16 @@ def test_links_of_this_machine_lead_nowhere_out_of_a_pod() -> None:
             cluster.wait_for_file(f"/var/{of_run}", DEADLINE)
 
 
-def test_slow_bashrc_prints_and_takes_time() -> None:
-    with cluster_of(1, slow_bashrc=0.01) as cluster:
-        cluster.start()
-        result = cluster.exec(0, ["bash", "-ic", "echo end"])
+def test_slow_bashrc_prints_and_takes_time(cluster: LocalCluster) -> None:
+    result = cluster.exec(0, ["bash", "-ic", "echo end"])
     assert result.stdout.splitlines() == ["this .bashrc took 0.01 seconds", "end"]
 
 
 def test_exec_passes_streams_environment_and_code(cluster: LocalCluster) -> None:
+    content = "in\0put 89abcdef" * 100_000
     script = "cat; echo $MORE >&2; exit 9"
-    result = cluster.exec(0, ["sh", "-c", script], input="in\0put", env={"MORE": "more"})
-    assert (result.returncode, result.stdout, result.stderr) == (9, "in\0put", "more\n")
-
-
-def test_exec_of_much_output(cluster: LocalCluster) -> None:
-    content = b"0123456789abcdef" * 100_000
-    assert cluster.exec(0, ["cat"], input=content, timeout=DEADLINE).stdout == content.decode()
+    result = cluster.exec(0, ["sh", "-c", script], input=content, env={"MORE": "more"}, timeout=DEADLINE)
+    assert (result.returncode, result.stdout == content, result.stderr) == (9, True, "more\n")
 
 
 def test_exec_of_a_missing_program(cluster: LocalCluster) -> None:

@@ -27,7 +27,7 @@ from agent.local.sockets import DIRECTORY, running_clusters
 from agent.local.waiting import Condition, Conditions
 from agent.machine.loop import Loop
 from agent.machine.stream import MOST_BYTES
-from tests.local.helpers import CHECKOUT, DEADLINE, cgroups_of, cluster_of, eventually, needs_root
+from tests.local.helpers import CHECKOUT, DEADLINE, cgroups_of, cluster_of, eventually, needs_root, up
 
 pytestmark = needs_root
 
@@ -57,8 +57,7 @@ def with_own_run(prepare: str, code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with cluster_of(2) as cluster:
-        cluster.start()
+    with up(2) as cluster:
         yield cluster
 
 
@@ -139,8 +138,7 @@ def test_a_killed_cluster_leaves_no_socket_and_no_cgroup(killed: str) -> None:
     eventually(lambda: one.name not in (os.listdir(DIRECTORY) if killed == "pid" else running_clusters()))
     assert one.name not in os.listdir(DIRECTORY)
     os.close(ends)
-    with cluster_of(1, name=one.name) as again:
-        again.start()
+    with up(1, name=one.name) as again:
         assert again.exec(0, ["true"], timeout=DEADLINE).returncode == 0
     eventually(lambda: running_clusters() is not None and cgroups_of(one.name) == [])
 
@@ -265,8 +263,7 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_sent(cluster: Local
 
 
 def test_a_supervisor_that_hangs_is_told() -> None:
-    with cluster_of(1) as one:
-        one.start()
+    with up(1) as one:
         supervisor = one.supervisor_pid()
         os.kill(supervisor, signal.SIGSTOP)
         try:
