@@ -77,16 +77,19 @@ class World:
     backend: Literal["gloo", "nccl"]
     fault: str
     guilty: set[int]
+    done: dict[tuple[int, int], int] = field(default_factory=dict)
+    """What `completed` has found: what is over stays over."""
 
     def completed(self, rank: int, group: int) -> int:
         """Operations of the group that are over for this rank: those it needs have entered the same."""
         mine = self.ranks[rank].entered.get(group, [])
-        done = 0
-        for number, step in enumerate(mine):
-            theirs = [self.ranks[one].entered.get(group, []) for one in self._needs(rank, group, step)]
-            if any(len(other) <= number or other[number] != step for other in theirs):
+        done = self.done.get((rank, group), 0)
+        for step in mine[done:]:
+            theirs = (self.ranks[one].entered.get(group, []) for one in self._needs(rank, group, step))
+            if any(len(other) <= done or other[done] != step for other in theirs):
                 break
             done += 1
+        self.done[rank, group] = done
         return done
 
     def _needs(self, rank: int, group: int, step: Step) -> Sequence[int]:
