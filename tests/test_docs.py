@@ -1,4 +1,4 @@
-"""What the docs list is what the code has."""
+"""What the docs list is what the code has; so is what lists workloads or fabrics elsewhere."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from agent.catalogue import RUNNABLE
+from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS
 from agent.decide.grace import LEAST_TERM_SECONDS, MOST_STORE_SECONDS, RESERVED_SECONDS, USUAL, divided
 from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS
 from agent.errors import Exit
+from agent.fabrics import FABRICS
+from agent.fabrics.profiles import CHOICES
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
-from agent.settings import SETTINGS, Setting
+from agent.settings import SETTINGS
+from agent.workloads import find_workload
+from scripts import chart_names
 
 ROOT = Path(__file__).parents[1]
 # The program that stores logs is none that can be imported.
@@ -33,12 +37,13 @@ def rows(text: str) -> list[str]:
     return re.findall(r"^\| `?([^`|]+?)`? *\|", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_a_setting_is_documented_with_its_default(setting: Setting) -> None:
+def test_settings_are_documented_with_their_defaults() -> None:
     cells = dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) \|", doc("docs/settings.md"), re.MULTILINE))
-    assert setting.name in cells, f"docs/settings.md has no row for {setting.name}"
-    if setting.default:  # what has none, or an empty one, has its words there
-        assert cells[setting.name] == f"`{setting.default}`", f"docs/settings.md, the default of {setting.name}"
+    missing = [one.name for one in SETTINGS if one.name not in cells]
+    assert missing == [], f"docs/settings.md has no row for {', '.join(missing)}"
+    told = {one.name: (cells[one.name], f"`{one.default}`") for one in SETTINGS if one.default}
+    other = {name: both for name, both in told.items() if both[0] != both[1]}
+    assert other == {}, "docs/settings.md has other defaults"  # what has none, or an empty one, has its words there
 
 
 @pytest.mark.parametrize("page", ["docs/exit-codes.md", "docs/troubleshooting.md"])
@@ -48,27 +53,25 @@ def test_every_exit_code_is_documented(page: str) -> None:
     assert missing == [], f"{page} has no row for {'; '.join(missing)}"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "DNS does not know its name yet",
-        "did not answer within",
-        "does not answer",
-        "refuses the job's SSH key",
-        "shows a host key that is not pod",
-        "gIB is not installed in this pod",
-        "active RDMA NICs in /sys/class/infiniband",
-        "expects NCCL's network",
-        "no socket of the TCPX daemon",
-        "the GPU-NIC mapping is at fault",
-        "mpirun found fewer slots than ranks",
-        "these values cannot be used",
-    ],
-)
-def test_troubleshooting_has_the_words_of_the_agent_and_the_chart(message: str) -> None:
-    assert message in doc("docs/troubleshooting.md")
-    sources = [*ROOT.glob("agent/**/*.py"), *ROOT.glob("chart/templates/*.tpl")]
-    assert any(message in path.read_text() for path in sources)
+WORDS = [
+    "DNS does not know its name yet",
+    "did not answer within",
+    "does not answer",
+    "refuses the job's SSH key",
+    "shows a host key that is not pod",
+    "gIB is not installed in this pod",
+    "active RDMA NICs in /sys/class/infiniband",
+    "expects NCCL's network",
+    "no socket of the TCPX daemon",
+    "the GPU-NIC mapping is at fault",
+    "mpirun found fewer slots than ranks",
+    "these values cannot be used",
+]
+
+
+def test_troubleshooting_has_the_words_of_the_agent_and_the_chart() -> None:
+    said = "\n".join(path.read_text() for path in (*ROOT.glob("agent/**/*.py"), *ROOT.glob("chart/templates/*.tpl")))
+    assert [words for words in WORDS if words not in doc("docs/troubleshooting.md") or words not in said] == []
 
 
 def test_every_message_is_documented() -> None:
@@ -84,10 +87,8 @@ def test_beats_are_as_often_as_documented(lease: float) -> None:
     assert f"a lease (30 s) and a beat ({found[1]} s)" in doc("docs/faults.md")
 
 
-def test_the_readme_names_every_verb_and_workload() -> None:
-    text = doc("README.md")
-    missing = {verb for verb in VERBS if f"a4-agent {verb}" not in text} | set(RUNNABLE) - set(rows(text))
-    assert missing == set(), "README.md does not name them"
+def test_the_readme_names_every_verb() -> None:
+    assert [verb for verb in VERBS if f"a4-agent {verb}" not in doc("README.md")] == []
 
 
 def test_every_fault_has_a_test() -> None:
@@ -111,18 +112,20 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", doc(page)):
-        path = (ROOT / page).parent / target if target else ROOT / page
-        assert path.exists(), f"{page} links to {target}"
-        assert not anchor or anchor in anchors(path.read_text()), f"{page} links to {target}#{anchor}"
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", doc(page)):
+            path = (ROOT / page).parent / target if target else ROOT / page
+            if not path.exists() or (anchor and anchor not in anchors(path.read_text())):
+                broken.append(f"{page} links to {target}#{anchor}")
+    assert broken == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_rows_have_the_columns_of_their_table(page: str) -> None:
-    for table in re.findall(r"(?:^\|.*\n)+", doc(page), re.MULTILINE):
-        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+def test_rows_have_the_columns_of_their_table() -> None:
+    tables = [(page, table) for page in PAGES for table in re.findall(r"(?:^\|.*\n)+", doc(page), re.MULTILINE)]
+    columns = r"(?<!\\)\|"
+    assert [one for one in tables if len({len(re.findall(columns, row)) for row in one[1].splitlines()}) > 1] == []
 
 
 def test_the_paths_of_contributing_exist() -> None:
@@ -162,3 +165,59 @@ def test_the_docs_have_the_shares_of_the_grace_time(grace: int) -> None:
 def test_the_docs_have_the_times_of_the_code(page: str, words: str, seconds: float) -> None:
     told = re.findall(words.replace(" ", r"\s+"), doc(f"docs/{page}"))
     assert told == [f"{seconds:g}"], f"docs/{page} says {words}"
+
+
+# Workloads and fabrics
+
+
+def test_every_room_has_a_row() -> None:
+    rooms = "".join(path.read_text() for path in ROOT.glob("agent/workloads/**/*.py"))
+    named = set(re.findall(r'^class \w+\(\w+\):\n    name = "([^"]+)"', rooms, re.MULTILINE))
+    assert named == set(WORKLOADS), "agent/catalogue.py has a row for each workload, and only for those"
+
+
+@pytest.mark.parametrize("path", chart_names.FILES, ids=lambda path: path.name)
+def test_the_chart_takes_these_workloads_and_fabrics(path: Path) -> None:
+    text = path.read_text()
+    assert text == chart_names.FILES[path](text), f"to give the chart the agent's names: {chart_names.COMMAND}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/workloads.md"])
+def test_the_docs_have_a_row_for_each_workload(page: str) -> None:
+    first_cells = re.findall(r"^\| \[?`([^`]+)`", doc(page), re.MULTILINE)
+    assert set(RUNNABLE) <= set(first_cells), f"{page} has one table row for each workload"
+
+
+def test_the_docs_tell_the_limits_of_silence() -> None:
+    limits = {entry.stall_seconds for entry in WORKLOADS.values()} - {0.0}
+    (told,) = re.findall(r"`auto`: (\d+) for (.*?), else never", doc("docs/settings.md"))
+    assert (limits, set(re.findall(r"`(\w+)`", told[1]))) == (
+        {float(told[0])},
+        {name for name, entry in WORKLOADS.items() if entry.stall_seconds},
+    )
+
+
+def test_the_settings_page_has_each_fabric() -> None:
+    (cell,) = re.findall(r"^\| `A4_PROFILE` \|.*", doc("docs/settings.md"), re.MULTILINE)
+    assert set(CHOICES) <= set(re.findall(r"`([^`]+)`", cell)), "docs/settings.md, the row of A4_PROFILE"
+
+
+def test_fabrics_have_their_rows() -> None:
+    rows = [f"| `{name}` | `{fabric.mark}` |" for name, fabric in FABRICS.items()]
+    assert [row for row in rows if row not in doc("docs/environment.md")] == [], "docs/environment.md lacks them"
+
+
+def test_every_file_of_variables_is_a_fabrics() -> None:
+    """And every fabric has one."""
+    assert {path.stem for path in ROOT.glob("env/*.env")} == set(FABRICS)
+
+
+def test_the_docs_have_the_options_of_each_workload() -> None:
+    missing = []
+    for name in RUNNABLE:
+        page = doc({"nccl": "docs/nccl.md", "deepep": "docs/deepep.md"}.get(name, "docs/workloads.md"))
+        for option in find_workload(name).options:
+            names = ", ".join(f"`{one}`" for one in (*option.names[:-1], f"{option.names[-1]} {option.value}"))
+            row = f"| {names} | {option.help} | {option.default}"
+            missing += [f"{name}: {row}"] if row not in page else []
+    assert missing == [], "they have no row in the docs"
