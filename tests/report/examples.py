@@ -17,13 +17,7 @@ HOSTILE = '<script>alert("x")</script>'
 
 
 def place(number: int, per_block: int = 2) -> list[str]:
-    block = number // per_block
-    return [
-        "us-central1-ai4",
-        f"{block:02x}{HEX[2:]}",
-        f"{number:04x}ddac5eb709cd{HEX[16:]}"[:32],
-        f"fe85{number:028x}",
-    ]
+    return ["us-central1-ai4", f"{number // per_block:02x}{HEX[2:]}", f"{number:04x}{HEX[4:]}", f"fe85{number:028x}"]
 
 
 def pod(index: int, rank: int | None = None, **changes: Any) -> Json:
@@ -64,23 +58,13 @@ def launch(workload: str) -> Json:
         "A4_RECORD": f"/run/a4-agent/runs/{workload}-5f1c09/record.jsonl",
         "MASTER_ADDR": f"a4-train-workload-0-0.{DOMAIN}",
         "MASTER_PORT": "29500",
-        "NCCL_DEBUG": "WARN",
         "NCCL_NET": "gIB",
         "NCCL_IB_TC": "52",
         "LD_LIBRARY_PATH": "/usr/local/gib/lib64:/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
         "HF_TOKEN": "***",
-        "PATH": "/opt/a4-agent/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "TERM": "xterm",
     }
-    argv = [
-        "torchrun",
-        "--nnodes=4",
-        "--nproc-per-node=8",
-        "--node-rank=0",
-        f"/opt/a4-agent/{workload}.py",
-        "--seed",
-        "7",
-    ]
+    options = "--nnodes=4 --nproc-per-node=8 --node-rank=0"
+    argv = f"torchrun {options} /opt/a4-agent/{workload}.py --seed 7".split()
     added = ["A4_RUN", "A4_RECORD", "MASTER_ADDR", "MASTER_PORT"]
     return {"argv": argv, "cwd": "/workspace", "environment": environment, "added": added}
 
@@ -103,13 +87,7 @@ def result(workload: str, pods: Sequence[Json], **changes: Any) -> Json:
         "pods": list(pods),
         "differences": [],
         "launch": launch(workload),
-        "versions": {
-            "a4-agent": "0.2.0",
-            "python": "3.12.11",
-            "torch": "2.9.1+cu130",
-            "cuda": "13.0",
-            "nccl": "2.28.9",
-        },
+        "versions": {"a4-agent": "0.2.0", "torch": "2.9.1+cu130", "cuda": "13.0", "nccl": "2.28.9"},
         "limits": {"timeout": 3600, "stall": 600},
         "tables": [],
         "sweeps": [],
@@ -248,7 +226,7 @@ def collectives() -> Json:
     return result("collectives", [pod(index) for index in range(4)], sweeps=[sweep(name) for name in COLLECTIVES])
 
 
-def wrong_collectives() -> Json:
+def wrong() -> Json:
     """Wrong elements, and pods that differ."""
     pods = [pod(index) for index in range(4)]
     pods[3]["inventory"] = pods[3]["inventory"] | {"driver": "570.133.20", "kernel": "6.6.97+"}
@@ -282,22 +260,16 @@ def lost() -> Json:
     del pods[2]["phases"]["process-ended"]
     for other in (0, 1, 3):
         pods[other]["status"] = -15
-    why = "Its node may be preempted or dead: kubectl describe node gke-a4-pool-4c9f4b71-0002"
-    found = verdict("a pod was lost", 75, where=f"pod 2, a4-train-workload-0-2.{DOMAIN}", why=why)
+    found = verdict("a pod was lost", 75, where=f"pod 2, a4-train-workload-0-2.{DOMAIN}", why="Its node may be dead")
     return result("ddp", pods, verdict=found)
 
 
 def connectivity(pods: int = 4, **changes: Any) -> Json:
     """A ring of pods, whose second pair is slow and whose last is late."""
     columns = [("ranks", ""), ("pods", ""), ("latency", "µs"), ("bandwidth", "GB/s"), ("message", "bytes")]
-    pairs = [
-        [
-            f"{8 * at} - {8 * (at + 1) % (8 * pods)}",
-            f"a4-train-workload-0-{at} - a4-train-workload-0-{(at + 1) % pods}",
-            14.25 + at,
-            46.5 - at,
-            2**23,
-        ]
+    pods_of = [f"a4-train-workload-0-{at}" for at in (*range(pods), 0)]
+    pairs: list[list[Any]] = [
+        [f"{8 * at} - {8 * (at + 1) % (8 * pods)}", " - ".join(pods_of[at : at + 2]), 14.25 + at, 46.5 - at, 2**23]
         for at in range(pods)
     ]
     pairs[1][3], pairs[-1][2] = 12.0, 61.5
@@ -412,19 +384,8 @@ def hostile() -> Json:
 
 
 EXAMPLES: dict[str, Callable[[], Json]] = {
-    "ddp": ddp,
-    "collectives": collectives,
-    "wrong": wrong_collectives,
-    "lost": lost,
-    "connectivity": connectivity,
-    "trained": trained,
-    "diverged": diverged,
-    "logged": logged,
-    "none": none,
-    "ended": ended,
-    "gated": gated,
-    "many": many,
-    "hostile": hostile,
+    make.__name__: make
+    for make in (ddp, collectives, wrong, lost, connectivity, trained, diverged, logged, none, gated, many, hostile)
 }
 
 
@@ -433,7 +394,7 @@ def compared() -> list[Json]:
     second = collectives() | {"run": "collectives-9d20aa", "since": NOON + 3600, "until": NOON + 3890}
     second["versions"] = second["versions"] | {"nccl": "2.27.3"}
     second["sweeps"] = [sweep(name, peak=352.0) for name in COLLECTIVES]
-    third = wrong_collectives() | {"run": "collectives-b21e44", "since": NOON + 7200, "until": NOON + 7490}
+    third = wrong() | {"run": "collectives-b21e44", "since": NOON + 7200, "until": NOON + 7490}
     third["pods"] = [third["pods"][at] for at in (0, 2, 1, 3)]
     third["launch"]["environment"]["NCCL_IB_TC"] = "0"
     third["args"] = ["--dtype", "bfloat16"]

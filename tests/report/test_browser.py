@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
@@ -110,63 +108,29 @@ def tab(tabs: dict[str, Tab]) -> Iterator[Tab]:
     tabs[WITHOUT].page.emulate_media(media="null", color_scheme="null")
 
 
-@dataclass(frozen=True)
-class Loaded:
-    address: str
-    shown: bool
-    asked: list[str]
-    said: list[str]
+def out_of_place(page: Page) -> Iterator[str]:
+    """What sticks out at each width, with all details closed and open."""
+    for details in ("closed", "open"):
+        if details == "open":
+            page.evaluate(OPEN_DETAILS)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            for found in (*page.evaluate(STICKING_OUT), *page.evaluate(CHART_TEXT_OUTSIDE)):
+                yield f"{details}, {width} pixels: {found}"
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What is found on one page, loaded once with scripts and once without."""
-
-    loaded: dict[str, Loaded]
-    out_of_place: dict[str, list[str]]
-    """By whether details are open, and the width."""
-    text_sizes: tuple[float, float]
-    """The smallest in the page and in its charts, on the narrowest phone with all details open."""
-
-
-@pytest.fixture(scope="module", params=PAGES)
-def seen(request: pytest.FixtureRequest, tabs: dict[str, Tab]) -> Seen:
-    loaded = {scripts: load(tab, request.param) for scripts, tab in tabs.items()}
-    page = tabs[WITHOUT].page
-    found = {f"closed, {width} pixels": out_of_place(page, width) for width in WIDTHS}
-    page.evaluate(OPEN_DETAILS)
-    found |= {f"open, {width} pixels": out_of_place(page, width) for width in reversed(WIDTHS)}
-    return Seen(loaded, found, page.evaluate(TEXT_SIZES))
-
-
-def load(tab: Tab, name: str) -> Loaded:
-    tab.show(rendered(name))
-    return Loaded(tab.path.as_uri(), tab.page.locator("h1").is_visible(), tab.asked, tab.said)
-
-
-def out_of_place(page: Page, width: int) -> list[str]:
-    page.set_viewport_size({"width": width, "height": 900})
-    found: list[Any] = [*page.evaluate(STICKING_OUT), *page.evaluate(CHART_TEXT_OUTSIDE)]
-    return found
-
-
-@pytest.mark.parametrize("scripts", [WITHOUT, WITH])
-def test_nothing_is_fetched_and_nothing_complains(seen: Seen, scripts: str) -> None:
-    loaded = seen.loaded[scripts]
-    assert loaded.shown
-    assert loaded.asked == [loaded.address]
-    assert loaded.said == []
-
-
-def test_nothing_sticks_out(seen: Seen) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_fetched_nothing_complains_nothing_sticks_out(name: str, tabs: dict[str, Tab]) -> None:
     """With all details open, too. Tables may scroll, each in its own frame."""
-    assert {where: found for where, found in seen.out_of_place.items() if found} == {}
-
-
-def test_text_is_large_enough_on_a_phone(seen: Seen) -> None:
-    in_page, in_charts = seen.text_sizes
-    assert in_page >= SMALLEST_TEXT
-    assert in_charts >= SMALLEST_IN_CHARTS
+    for scripts, tab in tabs.items():
+        tab.show(rendered(name))
+        assert tab.page.locator("h1").is_visible()
+        assert (tab.asked, tab.said) == ([tab.path.as_uri()], []), scripts
+    page = tabs[WITHOUT].page
+    assert list(out_of_place(page)) == []
+    page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+    in_page, in_charts = page.evaluate(TEXT_SIZES)
+    assert in_page >= SMALLEST_TEXT and in_charts >= SMALLEST_IN_CHARTS, "on a phone"
 
 
 @pytest.mark.parametrize("name", ["collectives", "comparison"])

@@ -110,11 +110,7 @@ def test_wrong_results_are_crossed_and_get_no_ratio() -> None:
 
 GOOD = {8: 1.0, 16: 2.0}
 A_TO_C = [
-    (
-        Curve(GOOD),
-        Curve({8: 1.0, 16: 1.0}),
-        "B / A: median 0.75× ▼, least 0.50× ▼ at 16 B, 0.50× ▼ at 16 B",
-    ),
+    (Curve(GOOD), Curve({8: 1.0, 16: 1.0}), "B / A: median 0.75× ▼, least 0.50× ▼ at 16 B, 0.50× ▼ at 16 B"),
     (Curve(GOOD), Curve({32: 1.0}), "B / A: no size in common"),
     (Curve(GOOD), Curve(), "B: not measured"),
     (Curve(), Curve(GOOD), "B / A: not measured in A"),
@@ -156,8 +152,8 @@ def test_json() -> None:
     assert found["busbw"]["alltoall"][0]["wrong"] == [False, False, None]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_example_beside_every_other(name: str) -> None:
-    results = [read_result(EXAMPLES[name]()), RESULTS[0]]
-    assert comparison_page(results).runs[0].label == "A"
-    json.dumps(comparison_json(results))
+def test_every_example_beside_another() -> None:
+    for make in EXAMPLES.values():
+        results = [read_result(make()), RESULTS[0]]
+        assert comparison_page(results).runs[0].label == "A"
+        json.dumps(comparison_json(results))

@@ -12,7 +12,7 @@ from agent.report import palette
 from agent.report.charts import DRAWN, PLACEHOLDERS, Line, Picture, chart
 from agent.report.page import render_comparison, render_run, render_series
 from agent.report.reading import read_result
-from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong_collectives
+from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong
 from tests.report.pages import PAGES, rendered
 
 STYLE = (Path(__file__).parents[2] / "agent/report/templates/style.css").read_text()
@@ -107,7 +107,7 @@ def test_text_stays_text(name: str) -> None:
 
 
 def test_two_renders_are_equal() -> None:
-    data = wrong_collectives()
+    data = wrong()
     assert render_run(read_result(data)) == render_run(read_result(data))
     results = [read_result(one) for one in compared()]
     assert render_comparison(results) == render_comparison(results)
@@ -123,15 +123,12 @@ def test_the_pages_of_many_pods_and_of_many_runs_are_small() -> None:
 def test_what_a_reader_looks_for_is_there() -> None:
     text = " ".join(" ".join(Page(rendered("wrong")).text).split())
     for words in (
-        "failed",
-        "exit code 65",
         "pod 3, a4-train-workload-0-3",
         "a4-agent run --exclude 3 collectives",
         "17 wrong elements on rank 27",
         "torchrun --nnodes=4",
         "NCCL_NET",
         "2.28.9",
-        "570.133.20",
     ):
         assert words in text
     assert text.index("failed") < text.index("workload")
@@ -154,9 +151,9 @@ def test_nothing_to_draw() -> None:
     assert chart(Picture([Line("A", [(0, 1.0), (8, float("inf")), (9, float("nan"))])], "x", "")) == ""
 
 
-@pytest.mark.parametrize("points", [[(8, 1.0)], [(8, 0.0), (16, 0.0)], [(1, 1.0), (2**62, 1e12)], [(3, 1.0), (5, 2.0)]])
-def test_odd_curves_are_drawn(points: list[tuple[int, float]]) -> None:
-    assert chart(Picture([Line("A", points)], "x", "")).startswith("<svg viewBox=")
+def test_odd_curves_are_drawn() -> None:
+    for points in ([(8, 1.0)], [(8, 0.0), (16, 0.0)], [(1, 1.0), (2**62, 1e12)], [(3, 1.0), (5, 2.0)]):
+        assert chart(Picture([Line("A", points)], "x", "")).startswith("<svg viewBox=")
 
 
 def test_pictures_of_one_page_share_no_id() -> None:
@@ -200,19 +197,19 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("text", "ground"), PAIRS)
-def test_text_can_be_read(text: str, ground: str, scheme: str) -> None:
-    """WCAG AA for text of any size."""
-    colours = palette.LIGHT if scheme == "light" else palette.DARK
-    assert contrast(colours[text], colours[ground]) >= 4.5
+SCHEMES = {"light": palette.LIGHT, "dark": palette.DARK}
 
 
-@pytest.mark.parametrize("scheme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
-@pytest.mark.parametrize("number", range(1, 8))
-def test_bars_can_be_seen(number: int, scheme: dict[str, str]) -> None:
-    """WCAG AA for what is no text."""
-    assert contrast(scheme[f"phase-{number}"], scheme["raised"]) >= 3
+def test_text_can_be_read_and_bars_can_be_seen() -> None:
+    """WCAG AA: for text of any size, and for what is no text."""
+    least = dict.fromkeys(PAIRS, 4.5) | {(f"phase-{number}", "raised"): 3.0 for number in range(1, 8)}
+    low = [
+        (name, text, ground)
+        for name, colours in SCHEMES.items()
+        for (text, ground), ratio in least.items()
+        if contrast(colours[text], colours[ground]) < ratio
+    ]
+    assert low == []
 
 
 def contrast(one: str, other: str) -> float:
@@ -225,8 +222,3 @@ def _luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def test_contrast() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)

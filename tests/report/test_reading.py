@@ -11,27 +11,18 @@ from jsonschema import Draft202012Validator
 from agent.report.model import run_page
 from agent.report.reading import NotAResult, read_result
 from scripts.result_schema import result_schema
-from tests.report.examples import EXAMPLES, NOON, Json, collectives, compared, ddp, gated, lost
+from tests.report.examples import EXAMPLES, NOON, collectives, compared, ddp, gated, lost
 
 SCHEMA = result_schema(strict=True)
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
-def test_the_schema_is_one() -> None:
+def test_examples_are_valid_and_read() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_are_valid_and_read(name: str) -> None:
-    data = EXAMPLES[name]()
-    VALIDATOR.validate(data)
-    result = read_result(data)
-    assert (result.run, len(result.pods), len(result.sweeps)) == (data["run"], len(data["pods"]), len(data["sweeps"]))
-
-
-def test_compared_examples_are_valid() -> None:
-    for data in compared():
+    for data in (*(make() for make in EXAMPLES.values()), *compared()):
         VALIDATOR.validate(data)
+        found = read_result(data)
+        assert (found.run, len(found.pods), len(found.sweeps)) == (data["run"], len(data["pods"]), len(data["sweeps"]))
 
 
 def test_what_is_read() -> None:
@@ -46,19 +37,11 @@ def test_what_is_read() -> None:
     assert (result.since, result.verdict.code) == (NOON, 65)
 
 
-def with_unknown_names(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: with_unknown_names(one) for name, one in value.items()} | {"a later name": "1"}
-    return [with_unknown_names(one) for one in value] if isinstance(value, list) else value
-
-
-def test_names_that_are_not_known_are_passed_over() -> None:
-    """Maps of names to numbers or lists are the exception: there a name is data."""
-    data = ddp()
-    later = with_unknown_names(data) | {"differences": []}
-    for old, new in zip(data["pods"], later["pods"], strict=True):
-        new["phases"] = old["phases"] | {"some-later-phase": NOON}
-    assert run_page(read_result(later)).startup == run_page(read_result(data)).startup
+def test_phases_that_are_not_known_are_passed_over() -> None:
+    later = ddp()
+    for one in later["pods"]:
+        one["phases"]["some-later-phase"] = NOON
+    assert run_page(read_result(later)).startup == run_page(read_result(ddp())).startup
 
 
 @pytest.mark.parametrize(
@@ -82,16 +65,9 @@ def test_no_result_or_another_version(data: object, why: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [
-        (["job"], 7, "job is not a text"),
         (["verdict", "status"], "fine", "verdict.status is 'fine', not one of passed, failed, ended"),
-        (["verdict", "code"], "0", "verdict.code is not a whole number"),
-        (["verdict", "code"], True, "verdict.code is not a whole number"),
-        (["pods"], {}, "pods is not a list"),
-        (["pods", 1, "phases"], [], r"pods\[1\].phases is not an object"),
         (["pods", 1, "phases", "facts-ready"], "x", r"pods\[1\].phases.facts-ready is not a number"),
-        (["sweeps", 0, "rows", 3, "in_place"], 4.0, r"sweeps\[0\].rows\[3\].in_place is not an object"),
         (["sweeps", 0, "rows", 3, "in_place", "busbw"], None, r"in_place.busbw is not a number"),
-        (["order"], None, "order is not an object"),
         (["tables"], [{"name": "t", "title": "", "columns": [], "rows": [[1]]}], r"tables\[0\].rows\[0\] has 1 cells"),
         (
             ["tables"],
@@ -101,6 +77,7 @@ def test_no_result_or_another_version(data: object, why: str) -> None:
     ],
 )
 def test_what_is_used_is_checked(path: list[Any], value: object, why: str) -> None:
+    """Each type of value: tests/test_wire.py."""
     data = copy.deepcopy(collectives())
     at: Any = data
     for name in path[:-1]:
@@ -110,12 +87,11 @@ def test_what_is_used_is_checked(path: list[Any], value: object, why: str) -> No
         read_result(data)
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMA["required"]))
-def test_every_missing_name_is_named(name: str) -> None:
-    data: Json = ddp()
-    del data[name]
-    with pytest.raises(NotAResult, match=f"{name} is missing|no result"):
-        read_result(data)
+def test_every_missing_name_is_named() -> None:
+    for name in SCHEMA["required"]:
+        data = {key: value for key, value in ddp().items() if key != name}
+        with pytest.raises(NotAResult, match=f"{name} is missing|no result"):
+            read_result(data)
 
 
 def test_what_results_of_older_releases_lack() -> None:
