@@ -7,17 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.client import MOST_READ, Client, RunInfo
+from agent.client import MOST_READ, Client, RunEnd, RunInfo
 from agent.connection import Connection
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, UsageError
-from agent.output import Lines
-from tests.commands.server import FakeAgent, FakeRun, Refused
+from tests.commands.server import PATIENCE, FakeAgent, FakeRun, Refused
 
 SPEC = RunSpec("exec", ("hostname",), hosts=("0-3",), env={"A": "é\udcff"}, cwd="/tmp", timeout=1.5, by="pod 1 (pid 7)")
 
@@ -69,18 +68,15 @@ class Recorder:
 
 
 def test_no_agent(tmp_path: Path) -> None:
-    for directory in (tmp_path, tmp_path / "no" / "such"):
+    """One that was killed leaves its socket behind."""
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(killed / "agent.sock"))
+    for directory in (tmp_path, tmp_path / "no" / "such", killed):
         with pytest.raises(AgentError, match="no a4-agent runs in this pod") as caught:
             Client(str(directory))
         assert caught.value.code == Exit.PEERS_MISSING
-
-
-def test_an_agent_that_was_killed_leaves_its_socket_behind(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(tmp_path / "agent.sock"))
-    with pytest.raises(AgentError, match="no a4-agent runs in this pod") as caught:
-        Client(str(tmp_path))
-    assert caught.value.code == Exit.PEERS_MISSING
 
 
 def test_a_directory_with_a_long_name(tmp_path: Path) -> None:
@@ -178,12 +174,12 @@ def test_cancel_and_release(client: Client, agent: FakeAgent) -> None:
     ]
 
 
-@pytest.mark.parametrize("code", [2, 66, 69, 75, 78])
-def test_a_refusal_is_raised_in_the_agents_words(code: int, client: Client, agent: FakeAgent) -> None:
-    agent.refuse["submit"] = Refused(code, "not now", "try later")
-    with pytest.raises(AgentError) as caught:
-        client.submit(SPEC)
-    assert (caught.value.code, str(caught.value)) == (code, "not now\n  try later")
+def test_a_refusal_is_raised_in_the_agents_words(client: Client, agent: FakeAgent) -> None:
+    for code in (2, 66, 69, 75, 78):
+        agent.refuse["submit"] = Refused(code, "not now", "try later")
+        with pytest.raises(AgentError) as caught:
+            client.submit(SPEC)
+        assert (caught.value.code, str(caught.value)) == (code, "not now\n  try later")
 
 
 def test_the_agent_dies(client: Client, agent: FakeAgent) -> None:
@@ -216,38 +212,27 @@ def test_an_agent_that_hangs(client: Client, agent: FakeAgent) -> None:
 # Following
 
 
+def followed(
+    client: Client, agent: FakeAgent, sink: Recorder, life: Callable[[FakeRun], None], patience: float = PATIENCE
+) -> RunEnd:
+    """A run that lives so, to its end."""
+    agent.submitted = life
+    return client.follow(client.submit(SPEC), sink, last_seconds=patience)
+
+
 def test_everything_is_handed_over_in_order(client: Client, agent: FakeAgent) -> None:
     def life(run: FakeRun) -> None:
         for i in range(300):
             run.say(i % 4, b"%d\n" % i, stream=1 + i % 3)
         run.end(3, "it failed")
 
-    agent.submitted = life
     sink = Recorder()
-    ended = client.follow(client.submit(SPEC), sink)
-    assert ended.end.code == 3
+    assert followed(client, agent, sink, life).end.code == 3
     for pod in range(4):
         expected = [(pod, 1 + i % 3, b"%d\n" % i) for i in range(300) if i % 4 == pod]
         assert [frame for frame in sink.frames if frame[0] == pod] == expected
     assert sorted(sink.overs) == [0, 1, 2, 3]
     assert (sink.closed, sink.notes) == (1, [])
-
-
-def test_output_is_handed_over_while_the_run_goes_on(client: Client, agent: FakeAgent) -> None:
-    class Conversation(Recorder):
-        """Each word brings the next."""
-
-        def output(self, pod: int, stream: int, data: bytes) -> None:
-            super().output(pod, stream, data)
-            if len(self.frames) < 5:
-                agent.runs[0].say((pod + 1) % 4, b"next")
-            else:
-                agent.runs[0].end()
-
-    agent.submitted = lambda run: run.say(0, b"first")
-    sink = Conversation()
-    client.follow(client.submit(SPEC), sink)
-    assert [pod for pod, _, _ in sink.frames] == [0, 1, 2, 3, 0]
 
 
 def test_no_more_is_read_than_the_sink_has_taken(client: Client, agent: FakeAgent) -> None:
@@ -264,16 +249,14 @@ def test_no_more_is_read_than_the_sink_has_taken(client: Client, agent: FakeAgen
             run.say(0, b"x" * MOST_READ)
         run.end()
 
-    agent.submitted = life
     sink = Slow()
-    client.follow(client.submit(SPEC), sink)
+    followed(client, agent, sink, life)
     assert len(sink.of(0)) == pieces * MOST_READ
 
 
 def test_many_pods_are_read_in_smaller_pieces(tmp_path: Path) -> None:
     with FakeAgent(tmp_path / "run", pods=1024) as agent, Client(str(agent.directory)) as client:
-        agent.submitted = lambda run: run.end()
-        client.follow(client.submit(SPEC), Recorder())
+        followed(client, agent, Recorder(), FakeRun.end)
         assert {request["most"] for request in agent.asked("read")} == {16384}
 
 
@@ -284,9 +267,8 @@ def test_what_is_not_kept_any_more_is_said(client: Client, agent: FakeAgent) -> 
         run.kept_from[1] = 1
         run.end()
 
-    agent.submitted = life
     sink = Recorder()
-    client.follow(client.submit(SPEC), sink)
+    followed(client, agent, sink, life)
     assert sink.frames == [(1, 1, b"news\n")]
     assert sink.notes == ["18 bytes that pod 1 printed are not kept any more (A4_LOG_LIMIT_MB sets how much is)"]
 
@@ -296,22 +278,29 @@ def test_a_pod_that_cannot_be_read_does_not_end_the_rest(client: Client, agent: 
         run.say(3, b"still here\n")
         run.end(75, "a pod was lost", lost={2: "its node is gone"})
 
-    agent.submitted = life
     sink = Recorder()
-    assert client.follow(client.submit(SPEC), sink).end.code == 75
+    assert followed(client, agent, sink, life).end.code == 75
     assert sink.of(3) == b"still here\n"
     assert sink.notes == ["what pod 2 printed cannot be read any further: pod 2 is lost: its node is gone"]
 
 
 def test_a_pod_that_never_answers_holds_nobody_when_the_run_is_over(client: Client, agent: FakeAgent) -> None:
+    class Ending(Recorder):
+        """What the others have printed is here before the run is over."""
+
+        def over(self, pod: int) -> None:
+            super().over(pod)
+            if sorted(self.overs) == [0, 2]:
+                agent.runs[0].end(75, lost={1: "silent", 3: "silent"})
+
     def life(run: FakeRun) -> None:
         run.silent = {1, 3}
         run.say(0, b"here\n")
-        run.end(75, lost={1: "silent", 3: "silent"})
+        run.finish(0)
+        run.finish(2)
 
-    agent.submitted = life
-    sink = Recorder()
-    assert client.follow(client.submit(SPEC), sink, last_seconds=0.1).end.code == 75
+    sink = Ending()
+    assert followed(client, agent, sink, life, patience=0.1).end.code == 75
     assert sink.of(0) == b"here\n"
     (note,) = sink.notes
     assert "pods 1,3" in note and "a4-agent logs exec-0 --pod 1,3" in note
@@ -328,9 +317,8 @@ def test_a_pod_that_is_not_wanted_is_read_no_further(client: Client, agent: Fake
                 run.say(pod, b"x" * MOST_READ)
         run.end()
 
-    agent.submitted = life
     sink = Bored()
-    client.follow(client.submit(SPEC), sink)
+    followed(client, agent, sink, life)
     assert {pod: len(sink.of(pod)) // MOST_READ for pod in range(4)} == {0: 9, 1: 9, 2: 1, 3: 9}
 
 
@@ -340,10 +328,9 @@ def test_the_agent_dies_while_a_run_is_followed(client: Client, agent: FakeAgent
             super().output(pod, stream, data)
             agent.die()
 
-    agent.submitted = lambda run: run.say(2, b"last words")
     sink = Last()
     with pytest.raises(AgentError, match="has ended while exec-0 was going on") as caught:
-        client.follow(client.submit(SPEC), sink)
+        followed(client, agent, sink, lambda run: run.say(2, b"last words"))
     assert caught.value.code == Exit.TRY_AGAIN
     assert "a4-agent logs exec-0" in caught.value.hint
     assert sink.of(2) == b"last words"
@@ -362,17 +349,3 @@ def test_catching_up_waits_for_nothing(client: Client, agent: FakeAgent) -> None
     client.catch_up(client.submit(SPEC), sink)
     assert [data[-5:] for _, _, data in sink.frames] == [b"xxxxx", b"of 0\n", b"xxxxx", b"of 1\n", b"xxxxx", b"of 3\n"]
     assert (sink.overs, sink.closed) == ([3], 1)
-
-
-def test_streams_go_where_they_belong(client: Client, agent: FakeAgent, tmp_path: Path) -> None:
-    def life(run: FakeRun) -> None:
-        run.outputs = [0]
-        run.say(0, b"\x00\xff out", stream=1)
-        run.say(0, b"err\r", stream=2)
-        run.say(0, b"the agent's own\n", stream=3)
-        run.end()
-
-    agent.submitted = life
-    with open(tmp_path / "out", "wb") as out, open(tmp_path / "err", "wb") as err:
-        client.follow(client.submit(SPEC), Lines(whole=False, stdout=out.fileno(), stderr=err.fileno()))
-    assert ((tmp_path / "out").read_bytes(), (tmp_path / "err").read_bytes()) == (b"\x00\xff out", b"err\r")

@@ -197,21 +197,26 @@ def test_two_pods_get_a_second_look() -> None:
     assert wanted(places, said) == {"groups": [[0, 1]]} and wanted(places, {**said, "over": "tcp"}) == {}
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "what"),
+    [
+        ("--over", "ib", "invalid choice: 'ib'"),
+        ("--over", "gloo", "takes 8 pods at most, and these are 9"),
+        *(("--seconds", value, "is not a number of seconds from") for value in ("0", "61", "nan", "x")),
+    ],
+)
+def test_options_that_are_refused(option: str, value: str, what: str) -> None:
+    plan = context("find-slow").plan
+    find_workload("find-slow").check(context("find-slow", "--over", "gloo"))
+    with pytest.raises(UsageError, match=what):
+        find_workload("find-slow").check(context("find-slow", option, value, plan=plan._replace(peers=plan.peers * 3)))
+
+
 def test_over() -> None:
-    with pytest.raises(UsageError, match="invalid choice: 'ib'"):
-        find_workload("find-slow").check(context("find-slow", "--over", "ib"))
     made = launched(context("find-slow", "--over", "nccl", workload_python="/opt/torch/bin/python"))
     assert options(made, "--over") == ["nccl"] and options(made, "--torch") == ["/opt/torch/bin/python"]
     preset = {"TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}
     assert launched(context("find-slow", environ=preset)).removed == tuple(preset)
-
-
-def test_gloo_is_for_few_pods() -> None:
-    some = context("find-slow", "--over", "gloo")
-    find_workload("find-slow").check(some)
-    many = some.plan._replace(peers=some.plan.peers * 3)
-    with pytest.raises(UsageError, match="takes 8 pods at most, and these are 9"):
-        find_workload("find-slow").check(context("find-slow", "--over", "gloo", plan=many))
 
 
 class SharedStore:

@@ -15,16 +15,14 @@ import pytest
 
 from agent import wire
 from agent.decide.ending import JobEnd
-from agent.decide.mpirun import Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
-from agent.decide.runspec import RunSpec
 from agent.errors import Exit, MissingProgram, SettingsError, UsageError
 from agent.paths import shipped
 from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.nccl import Nccl
 from agent.workloads.nccl.options import TESTS as ALL
-from tests.test_workloads import FIVE, PEERS, TIMED_OUT, context, launched
+from tests.test_workloads import PEERS, TIMED_OUT, context, launched
 
 SHIPPED = {shipped("env", "baselines.json"): Path(shipped("env", "baselines.json")).read_text()}
 CONNECTED = "".join(
@@ -94,21 +92,16 @@ def outcome(
             record.append(json.dumps({"step": "done", "name": step, "status": status, "stuck": step in stuck}))
     files: dict[str, str] = {"connectivity.jsonl": connected}
     workload, some = Nccl(), nccl()
-    notes = {
-        index: wire.to_json(
-            workload.inspect(some, {**files, **{f"{t}.h.1.log": log(network) for t in TESTS if t in steps}})
-        )
-        for index, network in zip((0, 1, 2), networks, strict=True)
-    }
+    notes = {}
+    for index, network in enumerate(networks):
+        logs = {f"{test}.h.1.log": log(network) for test in TESTS if test in steps}
+        notes[index] = json.loads(json.dumps(wire.to_json(workload.inspect(some, {**files, **logs}))))
     last = next((s for s in [(statuses or {}).get(step, 0) for step in steps] if s), 0)
-    values = {"tokens": TOKENS, "notes": json.loads(json.dumps(notes), object_hook=numbered)}
     output = "".join(f"# a4-agent: step {step}\n{text}" for step, text in steps.items())
     of_last = {rank: end._replace(step=end.step or [*steps][-1]) for rank, end in changes.pop("ranks", WELL).items()}
-    return Outcome(last, "\n".join(record) + "\n", output, **{**values, "ranks": of_last, **changes})
-
-
-def numbered(data: dict[str, Any]) -> dict[Any, Any]:
-    return {int(key) if key.isdigit() else key: value for key, value in data.items()}
+    return Outcome(
+        last, "\n".join(record) + "\n", output, **{"tokens": TOKENS, "notes": notes, "ranks": of_last, **changes}
+    )
 
 
 def judged(found: Outcome, *args: str, **changes: Any) -> Judgement:
@@ -171,17 +164,10 @@ def test_one_process_may_have_all_gpus_of_a_pod() -> None:
     assert judged(outcome(ranks=ranks), "-g", "2").end.code == 0
     alone = outcome({t: table(t, ranks=2) for t in TESTS}, ranks=ranks)
     assert "without MPI" in judged(alone, "-g", "2").end.what
-    with pytest.raises(UsageError, match="1 GPU or all 2"):
-        Nccl().check(nccl("-g", "4"))
 
 
 def test_only_the_lead_starts_something() -> None:
     assert [Nccl().launch(nccl(index=index)) is None for index in (2, 0, 1)] == [False, True, True]
-
-
-def test_open_mpi_5_waits_for_what_is_printed() -> None:
-    assert "A4_RANKS_LINGER" in launched(nccl(mpi=Mpi("/usr/bin/mpirun", FIVE))).env
-    assert "A4_RANKS_LINGER" not in launched(nccl()).env
 
 
 @pytest.mark.parametrize(
@@ -272,12 +258,10 @@ def test_ends(found: Outcome, args: list[str], code: int, what: str, reason: str
     assert "400" not in judgement.text or "400.00" in judgement.text
 
 
-def test_tables_of_the_guides() -> None:
-    texts = Path(__file__).parent / "decide" / "nccl_tests"
-    good = {t: (texts / "tcpx_all_gather.txt").read_text() for t in TESTS}
-    assert judged(outcome(good)).end.code == 0, "nobody knows its ranks: the table does not say"
-    cut = {t: (texts / "b200_sample.txt").read_text() for t in TESTS}
-    assert judged(outcome(cut)).measurements.reasons == [f"the table of {t} ends early" for t in TESTS]
+def test_a_table_that_does_not_say_its_ranks() -> None:
+    """As that of the guide: nobody knows them, and that is no fault."""
+    text = (Path(__file__).parent / "decide/nccl_tests/tcpx_all_gather.txt").read_text()
+    assert judged(outcome(dict.fromkeys(TESTS, text))).end.code == 0
 
 
 def test_output_that_was_not_kept_is_no_end_of_the_program() -> None:
@@ -442,31 +426,6 @@ def test_a_good_run_can_be_saved_as_a_baseline() -> None:
     assert list(judged(outcome(), "--save-baseline", "mine", baselines=BESIDE).files) == ["connectivity-test.log"]
 
 
-def test_each_operation_and_root_is_saved_for_itself() -> None:
-    """As with `-o all`, and with `-r -1`, which measures every root."""
-    tables = {"all_reduce": ["sum   -1", "prod   -1", "mulsum  -1"], "broadcast": ["none    0", "none    1"]}
-    outputs = {
-        test: "\n".join(
-            line.replace("none -1", kind)
-            for line in table(test).splitlines()
-            for kind in kinds[: 1 + 9 * ("float" in line)]
-        )
-        for test, kinds in tables.items()
-    }
-    found = judged(outcome(outputs), "--tests", "all_reduce,broadcast", "-o", "all", "--save-baseline", "mine")
-    gate = found.measurements.gate
-    assert found.end.code == 0 and gate
-    assert "there is no baseline for all_reduce mulsum on 3 nodes of 2 × NVIDIA B200" in gate["reason"]
-    entries = json.loads(found.files["baselines.json"])["baselines"]
-    assert [(one["collective"], one["operation"], one["root"], one["gpu_model"]) for one in entries] == [
-        ("all_reduce", "sum", 0, "NVIDIA B200"),
-        ("all_reduce", "prod", 0, "NVIDIA B200"),
-        ("all_reduce", "mulsum", 0, "NVIDIA B200"),
-        ("broadcast", "sum", 0, "NVIDIA B200"),
-        ("broadcast", "sum", 1, "NVIDIA B200"),
-    ]
-
-
 @pytest.mark.parametrize("wanted", ["mine", "/own.json"])
 def test_a_baseline_that_cannot_be_saved_is_a_note(wanted: str) -> None:
     found = judged(outcome(), "--save-baseline", wanted, baselines={**SHIPPED, "/own.json": "{"})
@@ -477,8 +436,5 @@ def test_a_baseline_that_cannot_be_saved_is_a_note(wanted: str) -> None:
     )
 
 
-def test_one_pod() -> None:
-    some = nccl(plan=Plan("epoch", 2, PEERS[:1]), index=2)
-    made = launched(some)
-    assert "localhost:2" in made.steps[2][1]
-    assert RunSpec("nccl", ()).per_node == 0
+def test_one_pod_needs_no_hostfile() -> None:
+    assert "localhost:2" in launched(nccl(plan=Plan("epoch", 2, PEERS[:1]))).steps[2][1]

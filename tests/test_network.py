@@ -58,7 +58,6 @@ def test_logs_are_asked_for_where_a_network_must_be_used(name: str) -> None:
 CHOICES: list[dict[str, Any]] = [
     {"environ": {"NCCL_DEBUG": "INFO"}},
     {"environ": {"NCCL_DEBUG": "trace"}},
-    {"environ": {"NCCL_DEBUG": "ABORT"}},
     {"environ": {"NCCL_DEBUG_FILE": "/tmp/nccl.%p"}},
     {"environ": {"NCCL_DEBUG": "WARN", "A4_USER_ENV": "HF_HOME, NCCL_DEBUG"}},
     {"environ": {"NCCL_DEBUG": "WARN"}, "wish": {"env": {"NCCL_DEBUG": "WARN"}}},

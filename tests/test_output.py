@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import DirectoryUnusable
-from agent.output import HELD_BYTES, HELD_SECONDS, Lines, labelled, write_all
+from agent.output import HELD_BYTES, HELD_SECONDS, Lines, write_all
 
 
 class Screen:
@@ -158,16 +158,6 @@ def test_lines_of_pods_never_mix(pieces: list[tuple[int, str]], label: bool) -> 
         for pod in range(3):
             mine = [line for line in shown.splitlines() if str(pod) in line]
             assert mine == [line for line in written[pod].replace("x", str(pod)).splitlines() if line]
-
-
-@given(st.binary(), st.booleans())
-def test_labels(text: bytes, continued: bool) -> None:
-    shown = labelled(b"[7] ", text, continued=continued)
-    lines = (b"[7] " + shown if continued else shown).split(b"\n")
-    if lines[-1] == b"" and text.endswith(b"\n"):
-        lines.pop()
-    assert all(line.startswith(b"[7] ") for line in lines)
-    assert b"\n".join(line[4:] for line in lines) == text.removesuffix(b"\n")
 
 
 # Writing
