@@ -43,8 +43,6 @@ def log(rank: int) -> None:
     path = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
     network, device = "gIB", f"{rank % 2}/GDRDMA"
     found = "[0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"
-    if "sockets" in STAND_IN:
-        network, device, found = "Socket", "0", "[0]eth0:10.0.0.1<0>"
     token = os.environ.get("HF_TOKEN", "")
     lines = [
         "NCCL INFO NCCL version 2.28.9+cuda13.0",
@@ -67,15 +65,12 @@ def main() -> None:
     if "--help" in sys.argv:
         say(USAGE)
         return
-    if "empty" in STAND_IN:
-        say(f"invalid option '?'\n{USAGE}")
-        return
     from mpi4py import MPI
 
-    world = MPI.COMM_SELF if "alone" in STAND_IN else MPI.COMM_WORLD
+    world = MPI.COMM_WORLD
     rank = world.rank
     log(rank)
-    if "dies" in STAND_IN and MPI.COMM_WORLD.rank == 1:
+    if "dies" in STAND_IN and rank == 1:
         say("host: Test NCCL failure common.cu:123 'unhandled system error'\n")
         os._exit(3)
     hosts = world.gather(socket.gethostname())
@@ -83,7 +78,7 @@ def main() -> None:
         assert hosts is not None
         measure(hosts)
     if "hangs" in STAND_IN:
-        MPI.COMM_WORLD.Barrier()
+        world.Barrier()
         open("/mnt/hangs", "w").close()
         time.sleep(3600)
     world.Barrier()
@@ -103,10 +98,9 @@ def measure(hosts: "list[str]") -> None:
     results, speeds = [], []
     at, last = size(option("b", "32M")), size(option("e", "32M"))
     while at <= last:
-        wrong = 3 if "wrong" in STAND_IN and at * 2 > last else 0
         busbw = GBS * (1 if at >= 1 << 29 else 0.5)
-        figures = {"time": at / busbw / 1e3, "alg_bw": busbw, "bus_bw": busbw, "nwrong": float(wrong)}
-        text = f"{figures['time']:9.1f} {busbw:7.2f} {busbw:7.2f} {wrong:7}"
+        figures = {"time": at / busbw / 1e3, "alg_bw": busbw, "bus_bw": busbw, "nwrong": 0.0}
+        text = f"{figures['time']:9.1f} {busbw:7.2f} {busbw:7.2f}       0"
         say(f"{at:12} {at // 4:13}     float {REDOP:>7}      -1{text}{text}\n")
         row = {"size": at, "count": at // 4, "type": "float", "redop": REDOP, "root": "    -1"}
         results.append({**row, "out_of_place": figures, "in_place": figures, "actual_iterations": iterations})
@@ -114,9 +108,7 @@ def measure(hosts: "list[str]") -> None:
         at *= 2
     average = sum(speeds) / len(speeds)
     if "hangs" not in STAND_IN:  # who has printed this is at its end
-        say(
-            f"# Out of bounds values : {3 if 'wrong' in STAND_IN else 0} OK\n# Avg bus bandwidth    : {average:g} \n#\n"
-        )
+        say(f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {average:g} \n#\n")
     if "-J" in sys.argv:
         assert "old" not in STAND_IN
         with open(option("J", ""), "x") as file:
@@ -133,7 +125,7 @@ def measure(hosts: "list[str]") -> None:
                     "devices": devices,
                 },
                 "results": results,
-                "out_of_bounds": {"count": 3 if "wrong" in STAND_IN else 0, "okay": "true"},
+                "out_of_bounds": {"count": 0, "okay": "true"},
                 "average_bus_bandwidth": {"bandwidth": average, "okay": "unchecked"},
             }
             json.dump(known, file)
