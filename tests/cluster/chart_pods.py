@@ -200,18 +200,6 @@ def pods_of_release(objects: Sequence[Object], secrets: Mapping[str, Mapping[str
     return ChartPods(objects, name, subdomain, replicated["template"]["spec"], secrets=secrets or {})
 
 
-def pods_of_test(objects: Sequence[Object]) -> ChartPods:
-    """The pods of `helm test`; their names come from a headless Service of the chart's own."""
-    job = find(objects, "Job")
-    subdomain = job["spec"]["template"]["spec"]["subdomain"]
-    service = find(objects, "Service", subdomain)["spec"]
-    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
-    pods = ChartPods(objects, job["metadata"]["name"], subdomain, job["spec"], is_of_jobset=False)
-    labels = pods.metadata(0, Attempt())["labels"]
-    assert service["selector"].items() <= labels.items(), "the Service does not select the Job's pods"
-    return pods
-
-
 def expand(text: str, env: Mapping[str, str]) -> str:
     """The kubelet's expansion: $(NAME) of a variable that is there, $$ for a dollar sign."""
 

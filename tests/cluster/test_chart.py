@@ -20,7 +20,6 @@ from agent.local.spec import ClusterSpec
 from agent.paths import SECRET_FILE
 from agent.settings import SETTINGS
 from tests.chart.helm import CHART, KUBERNETES, LOADER, Helm3
-from tests.chart.job_end import STARTED_ANEW, pod, what_follows
 from tests.cluster.chart_pods import (
     NAMESPACE,
     UID,
@@ -29,12 +28,11 @@ from tests.cluster.chart_pods import (
     Object,
     after_init,
     beside,
-    find,
     pods_of_release,
-    pods_of_test,
 )
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
 from tests.cluster.fabric import GIB_TEXT, library_of_bash
+from tests.cluster.work import until_phase
 
 CI = CHART / "ci"
 IMAGE = "registry.example/a4-agent:1"
@@ -44,8 +42,6 @@ IDLE = ("tini", "--", "sleep", "infinity")
 INSTALLER = "nccl-plugin-installer"
 DAEMON = "tcpx-daemon"
 WATCHED = "/run/workload/alive"
-ON_KUBERNETES = pytest.mark.faults
-"""What `make test-kubernetes` also shows, with a real control plane."""
 
 
 def release() -> str:
@@ -82,8 +78,7 @@ def values(**workload: Any) -> Object:
 
 
 def sleeps(trial: Trial) -> Trial:
-    for index in range(trial.cluster.spec.pods):
-        trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
+    until_phase(trial, "sleeping", *range(trial.cluster.spec.pods))
     return trial
 
 
@@ -92,13 +87,6 @@ def typed(trial: Trial, index: int, *words: str) -> str:
     done = trial.cluster.exec(index, words, timeout=END_SECONDS)
     assert done.returncode == 0, done
     return done.stdout
-
-
-def with_one_rank_each(cluster: dict[str, Any]) -> dict[str, Any]:
-    """Eight ranks per pod, as the chart has it, would spend this machine's cores on waiting for each other."""
-    env = {index: {**env, "GPUS_PER_NODE": "1"} for index, env in cluster["pod_env"].items()}
-    assert all(one["GPUS_PER_NODE"] == "8" for one in cluster["pod_env"].values())
-    return {**cluster, "pod_env": env}
 
 
 # The pod contract
@@ -126,17 +114,6 @@ def test_the_chart_gives_the_whole_pod_contract(chart: Chart) -> None:
 # Clusters
 
 
-@ON_KUBERNETES
-def test_connectivity(start: Start, chart: Chart) -> None:
-    name = release()
-    pods = pods_of_release(chart(CI / "connectivity-values.yaml", name=name))
-    trial = start(**with_one_rank_each(installed(pods)))
-    all_codes(trial, 0)
-    # A bucket has the tree of the old testbed.
-    log = trial.cluster.read(0, f"/gcs/testbed-logs/{name}/{UID}.0.0/connectivity-test.log")
-    assert "connectivity of 4 ranks on 4 pods" in log
-
-
 def test_an_interactive_cluster(start: Start, chart: Chart) -> None:
     """Also of a later attempt: its number is part of the epoch, from which every key of the job is derived."""
     pods = pods_of_release(chart(values(gpus=16)))
@@ -154,13 +131,6 @@ def test_an_interactive_cluster(start: Start, chart: Chart) -> None:
         probe(trial, pods, "livenessProbe", index)
     typed(trial, 1, "a4-agent", "release")
     all_codes(trial, 0)
-
-
-def test_an_attempt_that_the_controller_does_not_count(start: Start, chart: Chart) -> None:
-    pods = pods_of_release(chart(values(gpus=16, run="none", sleepInfinity=False)))
-    trial = start(**pods.cluster(attempt=Attempt(1)))
-    all_codes(trial, 0)
-    assert {trial.said(index)["epoch"] for index in range(2)} == {f"{UID}.1.0"}
 
 
 SCRIPT = r"""
@@ -195,36 +165,6 @@ def test_a_script_with_arguments_and_tokens(start: Start, chart: Chart) -> None:
         )
         assert all(content and b"canary" not in content for content in found.values())
     assert "canary" not in trial.log()
-
-
-@ON_KUBERNETES
-def test_an_evicted_coordinator_is_worth_a_restart(start: Start, chart: Chart) -> None:
-    """Pod 0 alone is told to end, and all end with it. What Kubernetes would make of their codes, the model says.
-
-    The others' codes when a worker is evicted: test_sigterm_to_one_worker_during_a_run.
-    """
-    objects = chart(values(gpus=24, max_workload_restarts=1), {"task_script": "exec sleep 600"})
-    trial = start(**pods_of_release(objects).cluster())
-    for index in range(3):
-        trial.until_event(index, "run-started")
-    trial.cluster.signal(0, signal.SIGTERM)
-    codes = trial.codes()
-    assert codes == dict.fromkeys(range(3), 143), trial.log()
-    failed = [pod(code or 0, evicted=index == 0) for index, code in codes.items()]
-    assert what_follows(find(objects, "JobSet"), failed) == STARTED_ANEW
-
-
-@ON_KUBERNETES
-def test_helm_test(start: Start, chart: Chart) -> None:
-    name = release()
-    objects = chart(values(gpus=16), name=name)
-    pods = pods_of_test(objects)
-    trial = start(**with_one_rank_each(pods.cluster()))
-    assert trial.cluster.spec.pod_name(1) == f"{name}-helm-test-0-1.{name}-helm-test.default.svc.cluster.local"
-    all_codes(trial, 0)
-    # On the nodes of the release's own pods, with the network of the nodes.
-    own, beside_it = (which.environment("workload")["A4_SSH_PORT"] for which in (pods, pods_of_release(objects)))
-    assert own != beside_it
 
 
 # Probes: they start no Python, and what they find is what is there
@@ -272,11 +212,11 @@ def gib_image(entry: str = "") -> dict[str, bytes]:
     }
 
 
-def installed(pods: ChartPods, image: dict[str, bytes] | None = None) -> dict[str, Any]:
+def installed(pods: ChartPods) -> dict[str, Any]:
     """A cluster whose pods run the installer first."""
     cluster = pods.cluster()
     cluster["entrypoint"] = after_init(pods, INSTALLER, cluster["entrypoint"])
-    return {**cluster, "files": image or gib_image()}
+    return {**cluster, "files": gib_image()}
 
 
 AFTER_GIB = """
@@ -299,22 +239,22 @@ def test_the_gib_installer_and_what_follows(start: Start, chart: Chart) -> None:
     assert "profile a4-gib" in trial.log()
 
 
-FAULTS = {
-    "the installer fails": ("echo 'no RDMA here' >&2; exit 3\n", "no RDMA here"),
-    "it leaves no libraries": ("mkdir -p /var/lib/gib/scripts\n", "lib64"),
-    "it leaves no script": ("mkdir -p /var/lib/gib; cp -r /built/lib64 /var/lib/gib\n", "set_nccl_env.sh"),
-}
+FAULTS = (
+    ("echo 'no RDMA here' >&2; exit 3\n", "container_entry.sh has ended with 3"),
+    ("mkdir -p /var/lib/gib/scripts\n", "it has left no /var/lib/gib/lib64"),
+    ("mkdir -p /var/lib/gib; cp -r /built/lib64 /var/lib/gib\n", "it has left no /var/lib/gib/scripts/set_nccl_env.sh"),
+)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_an_installer_that_fails(start: Start, chart: Chart, fault: str) -> None:
-    """No run begins, and the log says what is missing."""
-    entry, said = FAULTS[fault]
-    pods = pods_of_release(chart(values(gpus=8, run="none", sleepInfinity=False), {"network": {"gibVersion": "v1"}}))
-    trial = start(**installed(pods, gib_image(entry)))
-    (code,) = trial.codes().values()
-    assert code not in (0, None)
-    assert said in trial.log()
+def test_an_installer_that_fails_or_leaves_half(start: Start, chart: Chart) -> None:
+    """Nothing follows it in its pod, and its log says what is missing."""
+    pods = pods_of_release(chart(values(gpus=8), {"network": {"gibVersion": "v1"}}))
+    images = [gib_image(entry).items() for entry, _ in FAULTS]
+    files = {f"/{n}{path}": content for n, image in enumerate(images) for path, content in image}
+    trial = start(**{**pods.cluster(), "entrypoint": IDLE}, files=files)
+    for n, (_, said) in enumerate(FAULTS):
+        done = trial.cluster.exec(0, beside(pods, INSTALLER, image=f"/{n}/image"), timeout=END_SECONDS)
+        assert done.returncode != 0 and said in done.stdout + done.stderr, done
 
 
 # TCPX: the plain sidecar, which nobody ends with the job
@@ -351,6 +291,20 @@ class Pair:
         (content,) = self.trial.cluster.read_bytes(0, [f"{TCPX}/ended"]).values()
         return (content or b"").decode()
 
+    @contextmanager
+    def both(self, alone: bool) -> Iterator[Running]:
+        """The daemon has started and, unless it is alone, the workload too, which it watches then."""
+        typed(self.trial, 0, "rm", "-rf", *(f"{TCPX}/{name}" for name in ("started", "ended", "fail")), RUN_DIR)
+        with ExitStack() as stack:
+            if not alone:
+                stack.enter_context(self.container("workload"))
+                sleeps(self.trial)
+            daemon = stack.enter_context(self.container(DAEMON))
+            self.started()
+            if not alone:
+                self.trial.until(0, f"ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q '^lr-x.*{WATCHED}'")
+            yield daemon
+
 
 def test_the_tcpx_daemon_ends_with_the_workload(start: Start, chart: Chart) -> None:
     pair = Pair(start, chart, run="none", sleepInfinity=False)
@@ -359,6 +313,8 @@ def test_the_tcpx_daemon_ends_with_the_workload(start: Start, chart: Chart) -> N
         with pair.container("workload") as workload:
             assert workload.wait(HANG_SECONDS) == 0
         assert (daemon.wait(HANG_SECONDS), pair.has_ended()) == (0, "in good order\n")
+    with pair.container(DAEMON) as late:
+        assert late.wait(HANG_SECONDS) == 0
     options = "--gpu_nic_preset a3vm --gpu_shmem_type fd --uds_path /run/tcpx --setup_param --verbose 128 2 0 \n"
     assert pair.trial.cluster.read(0, f"{TCPX}/started") == options
 
@@ -376,41 +332,16 @@ def test_the_tcpx_daemon_ends_with_a_workload_that_is_killed(start: Start, chart
             assert (daemon.wait(HANG_SECONDS), pair.has_ended()) == (0, "in good order\n")
 
 
-def test_a_tcpx_daemon_that_starts_when_the_workload_has_ended(start: Start, chart: Chart) -> None:
-    pair = Pair(start, chart, run="none", sleepInfinity=False)
-    with pair.container("workload") as workload:
-        assert workload.wait(HANG_SECONDS) == 0
-    with pair.container(DAEMON) as daemon:
-        assert daemon.wait(HANG_SECONDS) == 0
-
-
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_tcpx_daemon_that_fails(start: Start, chart: Chart, alone: bool) -> None:
-    """Its code is the container's, whether the workload runs yet or not."""
+def test_a_tcpx_daemon_that_fails_or_is_told_to_end(start: Start, chart: Chart) -> None:
+    """Whether the workload runs yet or not: its code is the container's, and when the pod is deleted it has the time
+    that it takes."""
     pair = Pair(start, chart, run="none", sleepInfinity=True)
-    with ExitStack() as stack:
-        daemon = stack.enter_context(pair.container(DAEMON))
-        pair.started()
-        if not alone:
-            stack.enter_context(pair.container("workload"))
-            sleeps(pair.trial)
-        typed(pair.trial, 0, "touch", f"{TCPX}/fail")
-        assert daemon.wait(HANG_SECONDS) == 9
-
-
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_tcpx_daemon_that_is_told_to_end(start: Start, chart: Chart, alone: bool) -> None:
-    """As when the pod is deleted: it has the time that it takes."""
-    pair = Pair(start, chart, run="none", sleepInfinity=True)
-    with ExitStack() as stack:
-        if not alone:
-            stack.enter_context(pair.container("workload"))
-            sleeps(pair.trial)
-        daemon = stack.enter_context(pair.container(DAEMON))
-        pair.started()
-        if not alone:
-            pair.trial.until(0, f"ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q '^lr-x.*{WATCHED}'")
-        # PID 1 of the container that was started last.
-        typed(pair.trial, 0, "sh", "-c", "pkill -TERM -P $(pgrep -n -x unshare)")
-        daemon.wait(HANG_SECONDS)
-        assert pair.has_ended() == "in good order\n"
+    for alone in (True, False):
+        with pair.both(alone) as daemon:
+            typed(pair.trial, 0, "touch", f"{TCPX}/fail")
+            assert daemon.wait(HANG_SECONDS) == 9, alone
+        with pair.both(alone) as daemon:
+            # PID 1 of the container that was started last.
+            typed(pair.trial, 0, "sh", "-c", "pkill -TERM -P $(pgrep -n -x unshare)")
+            daemon.wait(HANG_SECONDS)
+            assert pair.has_ended() == "in good order\n", alone

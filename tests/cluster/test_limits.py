@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.storage import log_name
 from tests.cluster.work import agent, marked, sleeping, state
 from tests.deadlines import short_deadline, talking, talking_until
 
-TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 RESULTS = "/mnt/results"
 HERE = [f"/mnt/here-{rank}" for rank in range(4)]
 """Made by each process of HANG where it hangs."""
 ALL_HERE = " -a -e ".join(HERE)
 """What is there when the silence begins: a rank that still starts would be found elsewhere."""
-STALL = {"A4_STALL_TIMEOUT_SECONDS": short_deadline(5, after=HERE[2]), "A4_RESULTS_DIR": RESULTS}
+STALL = {"A4_STALL_TIMEOUT_SECONDS": short_deadline(5, after=HERE[1]), "A4_RESULTS_DIR": RESULTS}
 
 HANG = """
 import os, signal, sys
@@ -37,7 +33,7 @@ def here():
     open(f"/mnt/here-{rank}", "w").close()
 
 def take_part(communicator):
-    print("rank", rank, "is at step 7", flush=True)
+    os.write(1, f"rank {rank} is at step 7\\n".encode())  # in one piece, unlike print under -u
     odd.get(rank, here)()
     communicator.Barrier() if communicator else os.read(os.pipe()[0], 1)
 
@@ -51,7 +47,6 @@ take_part(MPI.COMM_WORLD if how == "mpi" else None)
 """
 FILES = {
     "/workload/hang.py": HANG.encode(),
-    "/workload/python": talking(str(TORCH), ALL_HERE),
     "/usr/local/bin/mpirun": talking("/usr/bin/mpirun", ALL_HERE),
 }
 STUCK = "=stuck_in_the_data_loader"
@@ -77,12 +72,12 @@ def end_everywhere(trial: Trial) -> dict[str, str]:
 
 
 def test_a_script_that_hangs(start: Start) -> None:
-    talks = talking_until(" -a -e ".join(HERE[:3]))
+    talks = talking_until(" -a -e ".join(HERE[:2]))
     script = f"{talks}\nexec {sys.executable} /workload/hang.py alone 1{STUCK}"
-    trial = sleeping(start, 3, arguments=("script",), script=script, files=FILES, env=STALL)
+    trial = sleeping(start, 2, arguments=("script",), script=script, files=FILES, env=STALL)
     end = end_everywhere(trial)
     assert (end["what"], end["origin"]) == ("script hit the limit of 5 s without a line of output", "agent")
-    for index in range(3):
+    for index in range(2):
         said = trial.said(index)
         assert (said["code"], said["what"]) == (124, end["what"])
         assert re.search(r"pod 1: pid \d+ python3? /workload/hang.py .*: S stuck_in_the_data_loader ", said["why"])
@@ -108,18 +103,6 @@ def test_ranks_that_hang_and_are_stopped_while_others_wait_for_them_in_mpi(start
     all_codes(trial, 143)
 
 
-@pytest.mark.faults
-def test_a_process_of_torchrun_that_hangs(start: Start) -> None:
-    trial = sleeping(start, 2, gpus_per_pod=2, files=FILES, env={**STALL, "A4_PYTHON": "/workload/python"})
-    done = agent(trial, 1, "torchrun", "--", "/workload/hang.py", "alone", f"3{STUCK}")
-    assert done.returncode == 124, done
-    pod = order_of_ranks(trial)[3]
-    assert re.search(rf"pod {pod}: rank 3: pid \d+ python .*: S stuck_in_the_data_loader \(hang.py", done.stderr), done
-    found = expect_evidence(trial, end_everywhere(trial)["id"])
-    assert "  stuck_in_the_data_loader (hang.py:" in found[3]
-    assert "  take_part (hang.py:" in found[0]
-
-
 def order_of_ranks(trial: Trial) -> list[int]:
     """Completion index of the pod of each rank."""
     peers = json.loads(trial.cluster.read(0, f"{RUN_DIR}/plan.json"))["peers"]
@@ -140,14 +123,3 @@ def expect_evidence(trial: Trial, run: str) -> dict[int, str]:
         for block in reversed(of_ranks):  # the rank's program comes first
             found[int(block[1])] = block.string
     return found
-
-
-@pytest.mark.faults
-def test_a_run_that_talks_is_ended_by_the_limit_of_its_time_alone(start: Start) -> None:
-    """A worker talks: the coordinator knows that by its beats, which come every 5 s."""
-    talks = "while :; do echo word; sleep 0.2; done"
-    script = f'[ "$JOB_COMPLETION_INDEX" = 1 ] || exec sleep 600; {talks}'
-    trial = start(2, script=script, env={"A4_STALL_TIMEOUT_SECONDS": "30", "A4_WORKLOAD_TIMEOUT_SECONDS": "45"})
-    all_codes(trial, 124)
-    for index in (0, 1):
-        assert trial.said(index)["what"] == "script hit the time limit of 45 s"
