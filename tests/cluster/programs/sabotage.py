@@ -1,4 +1,4 @@
-"""sitecustomize of ranks that do what they should not: SABOTAGE="all_reduce wrong on 1", "killed on 1", …
+"""sitecustomize of ranks that do what they should not: SABOTAGE="killed on 1" or "hangs on 1"
 
 Acts in the processes of torchrun alone, and only once the ranks have found each other. A rank that hangs makes
 /mnt/hangs first.
@@ -20,21 +20,10 @@ def hang_for_sabotage() -> None:
 
 
 def sabotage(dist) -> None:  # type: ignore[no-untyped-def]
-    right = dist.all_reduce
-
     def all_reduce(tensor, *args, **kwargs):  # type: ignore[no-untyped-def]
         if WISH == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        if WISH == "raises":
-            raise RuntimeError("sabotage")
-        if WISH == "hangs":
-            hang_for_sabotage()
-        work = right(tensor, *args, **kwargs)
-        if WISH == "all_reduce wrong":
-            if work is not None:
-                work.wait()
-            tensor.view(-1)[0] += 1
-        return work
+        hang_for_sabotage()
 
     dist.all_reduce = all_reduce
 
