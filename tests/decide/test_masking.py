@@ -97,6 +97,7 @@ def forms_of(secret: str) -> list[str]:
     ("known", "text", "shown"),
     [
         ([], "nothing is secret", "nothing is secret"),
+        ([""], "nothing is secret", "nothing is secret"),
         (["inner-123"], "x inner-123 y", "x *** y"),
         (["inner-123", "outer-inner-123-end"], "x outer-inner-123-end y inner-123", "x *** y ***"),
         (["abcdefgh", "abcdefghijkl"], "abcdefghijk abcdefghijkl", "***ijk ***"),

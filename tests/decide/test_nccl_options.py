@@ -81,6 +81,7 @@ def test_own_options() -> None:
         (["--min-busbw=fast"], "--min-busbw: 'fast'"),
         (["--save-baseline", "a/b"], "--save-baseline: 'a/b'"),
         (["-g", "all"], "-g/--ngpus: 'all'"),
+        (["-h"], "run nccl"),
         (["--help"], "run nccl"),
         (["--tests"], "--tests: expected one argument"),
     ],

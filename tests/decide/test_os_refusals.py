@@ -16,6 +16,7 @@ from agent.decide.os_refusals import not_started, refused
         ("ENOENT", 66, ""),
         ("EACCES", 66, ""),
         ("ENOEXEC", 66, ""),
+        ("ENOTDIR", 66, ""),
         ("EMFILE", 71, "limit of open files"),
         ("ENFILE", 71, "fs.file-max"),
         ("EAGAIN", 71, "pids.max"),

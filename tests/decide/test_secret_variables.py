@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.masking import MARK
+from agent.decide.masking import MARK, Masker
 from agent.decide.secret_variables import argument_secrets, hidden, listed, secret_values, storable
 from tests.laws import examples
 from tests.variable_names import PLAIN, SECRET
@@ -54,6 +54,7 @@ def test_short_and_common_values_are_hidden_but_not_looked_for() -> None:
     assert secret_values(environ, ()) == set(), "a word of the agent's own files"
     assert secret_values({"MY_TOKEN": "workload-4711"}, ()) == {"workload-4711"}
     assert hidden(environ, ()) == dict.fromkeys(environ, MARK)
+    assert Masker(["inventory"]).value({"inventory": ["inventory"]}) == {"inventory": [MARK]}
     assert argument_secrets(["http://u:a@host", "http://u:hunter-42@host"]) == {"hunter-42"}
 
 

@@ -22,6 +22,7 @@ from agent.decide.stages import (
     staged,
 )
 from agent.decide.sync.facts import seal
+from agent.wire import json_object
 
 MADE = Stage(
     "convert",
@@ -143,3 +144,8 @@ def test_flags_of_old_launchers() -> None:
     clone = Stage("clone", "lead", GitCheckout("https://example.org", "0" * 40))
     assert flag_of(model, [DATA, MADE]) == "" and flag_of(clone, []) == ""
     assert flag_of(DATA, [MADE]) == "download_complete" and flag_of(MADE, []) == "conversion_complete"
+
+
+@pytest.mark.parametrize("line", ["", "no JSON", "[1]", "3"])
+def test_what_a_library_prints_is_no_word_of_ours(line: str) -> None:
+    assert json_object(line) == {}

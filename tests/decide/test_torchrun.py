@@ -74,11 +74,13 @@ def test_threads_by_torchruns_own_rule(per_node: int, env: dict[str, str], threa
         ("train.py --epochs 3", "script", "train.py", ["--epochs", "3"]),
         ("--max-restarts 3 --tee=3 -r 1 sub/train.py", "script", "sub/train.py", []),
         ("--max_restarts=3 --standalone train.py -m x", "script", "train.py", ["-m", "x"]),
+        ("--run-path train.py", "path", "train.py", []),
         ("-m package.train 1", "module", "package.train", ["1"]),
         ("--module --nproc_per_node 2 package.train", "module", "package.train", []),
         ("--no-python bash -c date", "program", "bash", ["-c", "date"]),
         ("--of-a-later-release x train.py", "", "", []),
         ("-r3 train.py", "", "", []),
+        ("--max-restarts", "", "", []),
         ("--max-restarts 3", "", "", []),
     ],
 )

@@ -167,6 +167,7 @@ def test_the_libraries_of_a_fabric_are_looked_for(machine: PodMachine) -> None:
         (lambda m: (m.bin / "nvidia-smi").unlink(), 12, "nvidia-smi is not on PATH"),
         (lambda m: m.says("nvidia-smi", "Failed to initialize NVML: Unknown Error", 255), 12, "255; Failed"),
         (lambda m: m.says("nvidia-smi", m.xml[:500], 1), 12, "nvidia-smi ended with 1"),
+        (lambda m: m.smi("<nvidia_smi_log><gpu>", m.links), 11, "printed no XML"),
         (lambda m: m.smi(m.xml, "NVML: Unable to retrieve NVLink information"), 1, "nothing says it"),
         (element("gpu_recovery_action", "N/A"), 1, "nvidia-smi does not say it"),
         (lambda m: (m.root / "dev/kmsg").unlink(), 1, "No such file or directory"),
@@ -175,6 +176,7 @@ def test_the_libraries_of_a_fabric_are_looked_for(machine: PodMachine) -> None:
         (lambda m: setattr(m, "run", "ddp-1"), 2, "ddp-1 has the cluster"),
         (lambda m: m.probe("", blind="NCCL 2.28.9 has no diagnostics"), 1, "NCCL 2.28.9 has no diagnostics"),
         (lambda m: m.probe("", nccl=HEALTHY_NCCL.rpartition("node042")[0]), 1, "did not end its diagnostics in time"),
+        (override("clock", {}), 1, "did not say within 0.5 s"),
         (override("clock", {"offset": 0.1, "trip": 0.4}), 1, "answers took 0.4 s"),
     ],
 )
