@@ -26,25 +26,11 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # an answer is two small writes, and Helm asks many times
     server: Server
 
-    def do_GET(self) -> None:
-        self._answered(self._get)
-
-    def do_POST(self) -> None:
-        self._answered(self._post)
-
-    def do_PUT(self) -> None:
-        self._answered(self._put)
-
-    def do_PATCH(self) -> None:
-        self._answered(self._patch)
-
-    def do_DELETE(self) -> None:
-        self._answered(self._delete)
-
     def log_message(self, format: str, *args: object) -> None:
         pass
 
-    def _answered(self, method: Any) -> None:
+    def _answer(self) -> None:
+        method = getattr(self, f"_{self.command.lower()}")
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
@@ -53,6 +39,8 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": str(refused)}
             self._say({**status, "code": refused.code, "reason": refused.reason}, refused.code)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815  # names of the library
 
     def _say(self, answer: Object, code: int = 200) -> None:
         text = json.dumps(answer).encode()

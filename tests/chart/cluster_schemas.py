@@ -5,104 +5,78 @@ Kueue's are of its API kueue.x-k8s.io/v1beta2 (0.19), GKE's of networking.gke.io
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
-import jsonschema
+from tests.chart.helm import Object
+from tests.chart.rules import SUBDOMAIN
+from tests.chart.schemas import core_problems
 
-from tests.chart.schemas import Object, core_problems
-
-Schema = dict[str, Any]
-
-NAME: Schema = {
-    "type": "string",
-    "maxLength": 253,
-    "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+NAME, TEXT = SUBDOMAIN.pattern, ".+"
+FREE = {"labels", "matchLabels", "nodeLabels"}
+"""Maps with keys of any name, which is * below."""
+OF_ALL = {"apiVersion": TEXT, "kind": TEXT, "metadata.name": NAME, "metadata.labels.*": ".*"}
+NEEDED = {
+    "Topology": {"spec.levels[].nodeLabel": TEXT},
+    "ResourceFlavor": {"spec.nodeLabels.*": ".*"},
+    "ClusterQueue": {
+        "spec.namespaceSelector": "{}",
+        "spec.resourceGroups[].coveredResources[]": TEXT,
+        "spec.resourceGroups[].flavors[].name": NAME,
+        "spec.resourceGroups[].flavors[].resources[].name": TEXT,
+        "spec.resourceGroups[].flavors[].resources[].nominalQuota": r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?",
+    },
+    "LocalQueue": {"spec.clusterQueue": NAME, "metadata.namespace": NAME},
+    "GKENetworkParamSet": {
+        "spec.vpc": TEXT,
+        "spec.vpcSubnet": TEXT,
+        "spec.deviceMode": "DPDK-VFIO|NetDevice|RDMA",
+    },
+    "Network": {
+        "spec.type": "L2|L3|Device",
+        "spec.parametersRef.group": TEXT,
+        "spec.parametersRef.kind": TEXT,
+        "spec.parametersRef.name": NAME,
+    },
 }
-TEXT: Schema = {"type": "string", "minLength": 1}
-LABELS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
-QUANTITY: Schema = {"type": ["integer", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$"}
-EFFECT = {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}
-TOLERATION: Schema = {
-    "key": TEXT,
-    "operator": {"enum": ["Exists", "Equal"]},
-    "value": {"type": "string"},
-    "effect": EFFECT,
+"""Fields that an object must have, and patterns of their values."""
+POSSIBLE = {
+    "ResourceFlavor": {
+        "spec.tolerations[].key": TEXT,
+        "spec.tolerations[].operator": "Exists|Equal",
+        "spec.tolerations[].value": ".*",
+        "spec.tolerations[].effect": "NoSchedule|PreferNoSchedule|NoExecute",
+        "spec.topologyName": NAME,
+    },
 }
+GROUPS = {"GKENetworkParamSet": "networking.gke.io/v1", "Network": "networking.gke.io/v1"}
 
 
-def fields(required: str, **properties: Schema) -> Schema:
-    """An object with these properties and no others."""
-    return {"type": "object", "required": required.split(), "properties": properties, "additionalProperties": False}
-
-
-def items(schema: Schema, most: int) -> Schema:
-    return {"type": "array", "items": schema, "minItems": 1, "maxItems": most}
-
-
-KUEUE = "kueue.x-k8s.io/v1beta2"
-GKE = "networking.gke.io/v1"
-SPECS = {
-    (KUEUE, "Topology"): fields("levels", levels=items(fields("nodeLabel", nodeLabel=TEXT), 16)),
-    (KUEUE, "ResourceFlavor"): fields(
-        "",
-        nodeLabels={**LABELS, "maxProperties": 8, "minProperties": 1},
-        tolerations=items(fields("", **TOLERATION), 8),
-        topologyName=NAME,
-    ),
-    (KUEUE, "ClusterQueue"): fields(
-        "namespaceSelector resourceGroups",
-        namespaceSelector=fields("", matchLabels=LABELS),
-        resourceGroups=items(
-            fields(
-                "coveredResources flavors",
-                coveredResources=items(TEXT, 64),
-                flavors=items(
-                    fields(
-                        "name resources",
-                        name=NAME,
-                        resources=items(
-                            fields(
-                                "name nominalQuota",
-                                name=TEXT,
-                                nominalQuota=QUANTITY,
-                                borrowingLimit=QUANTITY,
-                                lendingLimit=QUANTITY,
-                            ),
-                            64,
-                        ),
-                    ),
-                    64,
-                ),
-            ),
-            16,
-        ),
-    ),
-    (KUEUE, "LocalQueue"): fields("clusterQueue", clusterQueue=NAME),
-    (GKE, "GKENetworkParamSet"): fields(
-        "vpc vpcSubnet deviceMode", vpc=TEXT, vpcSubnet=TEXT, deviceMode={"enum": ["DPDK-VFIO", "NetDevice", "RDMA"]}
-    ),
-    (GKE, "Network"): fields(
-        "type parametersRef",
-        type={"enum": ["L2", "L3", "Device"]},
-        parametersRef=fields("group kind name", group=TEXT, kind=TEXT, name=NAME),
-    ),
-}
-NAMESPACED = {"DaemonSet", "LocalQueue"}
-
-
-def problems(found: Object) -> list[str]:
+def problems(found: Object) -> Iterator[str]:
     """What is wrong with an object of the cluster's chart."""
     if found["apiVersion"] == "apps/v1":
-        return core_problems(found)
-    named: Schema = {"name": NAME, "labels": LABELS}
-    if found["kind"] in NAMESPACED:
-        named["namespace"] = NAME
-    whole = fields(
-        "apiVersion kind metadata spec",
-        apiVersion=TEXT,
-        kind=TEXT,
-        metadata=fields("name" + " namespace" * (found["kind"] in NAMESPACED), **named),
-        spec=SPECS[found["apiVersion"], found["kind"]],
-    )
-    judge = jsonschema.Draft202012Validator(whole)
-    return [f"{found['kind']} {found['metadata']['name']}: {wrong.message}" for wrong in judge.iter_errors(found)]
+        yield from core_problems(found)
+        return
+    kind, given = found["kind"], list(fields(found))
+    needed = {**OF_ALL, **NEEDED[kind], "apiVersion": GROUPS.get(kind, "kueue.x-k8s.io/v1beta2")}
+    possible = {**needed, **POSSIBLE.get(kind, {})}
+    yield from (f"{kind} has no {path}" for path in needed.keys() - {path for path, _ in given})
+    for path, value in given:
+        if path not in possible:
+            yield f"{kind} has {path}, which is not known"
+        elif not re.fullmatch(possible[path], value if isinstance(value, str) else repr(value)):
+            yield f"{kind}: {path} is {value!r}"
+
+
+def fields(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All fields that hold no others, by their paths."""
+    if isinstance(found, dict) and found:
+        for key, value in found.items():
+            name = "*" if path.rpartition(".")[2] in FREE else key
+            yield from fields(value, f"{path}.{name}".lstrip("."))
+    elif isinstance(found, list) and found:
+        for value in found:
+            yield from fields(value, f"{path}[]")
+    else:
+        yield path, found

@@ -5,7 +5,7 @@ its notes; it wants an API server for that (tests/chart/api.py). The SDK takes v
 kind of flag alone, and what kinds make of one list, Helm 3 tells by rendering a chart that shows nothing else.
 
 Helm 4 is asked unless a test says otherwise. It needs a third of Helm 3's time, and tests/chart/test_rules.py holds
-that both make the same.
+that both make the same of every template and of values of every type.
 """
 
 from __future__ import annotations
@@ -14,23 +14,18 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "chart"
 HELM = ROOT / ".helm" / "helm"
 ENGINES = ("helm3", "helm4")
-ENGINE = pytest.mark.parametrize("engine", [pytest.param("helm3", marks=pytest.mark.faults), "helm4"])
-"""For what does not depend on the engine: `test_both_engines_make_the_same` compares whole releases in `make test`."""
 KUBERNETES = ("--kube-version", "1.32.0")
 """For `helm template`, which otherwise takes what was new when that Helm was."""
 # Its garbage collector would take a fifth of a short life.
@@ -150,38 +145,24 @@ class Helm3:
         return chart
 
 
-SDK = (sys.executable, str(Path(__file__).parent / "sdk.py"))
-
-
 class Helm4:
     """The process in which the SDK lives (tests/chart/sdk.py)."""
 
-    def __init__(self, helm3: Helm3, program: Sequence[str] = SDK, seconds: float = HANG_SECONDS) -> None:
-        self._helm3, self._seconds = helm3, seconds
+    def __init__(self, helm3: Helm3) -> None:
+        self._helm3 = helm3
         env = {"PATH": os.environ["PATH"], "HOME": str(helm3.home), **GO}
-        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        sdk = [sys.executable, str(Path(__file__).parent / "sdk.py")]
+        self._process = subprocess.Popen(sdk, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def ask(self, do: str, *with_: Any) -> Any:
-        line = self._answer(json.dumps({"do": do, "with": with_}))
-        if not line:
-            raise TimeoutError(f"{do}: Helm 4 has ended, or has not answered in {self._seconds:g} s and was ended")
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps({"do": do, "with": with_}), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, f"{do}: Helm 4 has ended"
         answer = json.loads(line)
         if "error" in answer:
             raise HelmRefused(answer["error"])
         return answer["result"]
-
-    def _answer(self, request: str) -> str:
-        """The process's next line. Nothing: it has ended, as it must if the library hangs."""
-        assert self._process.stdin and self._process.stdout
-        hangs = threading.Timer(self._seconds, self._process.kill)
-        hangs.start()
-        try:
-            with suppress(BrokenPipeError):  # it has ended
-                print(request, file=self._process.stdin, flush=True)
-            return self._process.stdout.readline()
-        finally:
-            hangs.cancel()
-            hangs.join()
 
     def values(self, words: Words) -> Object:
         """What the flags say, without any chart's defaults."""
@@ -222,13 +203,17 @@ class Engines:
         """The chart with an image and these flags."""
         return self.render(Words(("--set", f"workload.image={IMAGE}", *flags), **words), engine)
 
+    def with_settings(self, *settings: str, engine: str = "helm4", **words: str) -> Rendered:
+        """The same with `--set` before each."""
+        return self.with_values(*sets(*settings), engine=engine, **words)
+
 
 IMAGE = "registry.example/unified-testbed-pytorch:25.12-a4.1"
 
 
 def sets(*settings: str) -> Sequence[str]:
-    """`--set` before each."""
-    return [word for setting in settings for word in ("--set", setting)]
+    """`--set` before each that says something."""
+    return [word for setting in settings if setting for word in ("--set", setting)]
 
 
 def without_secret(objects: list[Object]) -> list[Object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,21 +101,17 @@ def all_commands() -> list[Command]:
     ]
 
 
-def as_typed(command: Command, place: Path) -> list[str]:
-    """The words that a shell makes of a command."""
+def words_of(command: Command, place: Path, environment: Mapping[str, str] = ENVIRONMENT) -> Words:
+    """What a command of Helm gives to it, as a shell understands the line."""
     shown = subprocess.run(
         ["bash", "-euc", f'{command.words[0]}() {{ printf "%s\\0" "$@"; }}\n{command.text}'],
         cwd=place,
-        env={**ENVIRONMENT, "PATH": os.environ["PATH"]},
+        env={**environment, "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    return shown.split("\0")[:-1]
-
-
-def words_of(command: Command, place: Path) -> Words:
-    _, *rest = as_typed(command, place)
+    _, *rest = shown.split("\0")[:-1]
     flags, names, namespace = list[str](), list[str](), "default"
     while rest:
         word = rest.pop(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -10,10 +11,11 @@ import kubernetes_validate
 from kubernetes_validate import utils
 from referencing import Registry, Resource
 
-Object = dict[str, Any]
+from tests.chart.helm import Object, Rendered
+from tests.chart.rules import rule
 
-VERSIONS = ("1.29.0", "1.31.0", kubernetes_validate.latest_version())
-"""The first with native sidecars, what the guides ask for, and the newest known."""
+VERSIONS = ("1.29.0", kubernetes_validate.latest_version())
+"""The first with native sidecars, and the newest known: what both take, those between take."""
 WITH_CLAIMS = ("1.34.0", kubernetes_validate.latest_version())
 """The first that has claims of devices, and the newest known."""
 
@@ -36,6 +38,12 @@ def validator(kind: str, api_version: str, version: str) -> jsonschema.Draft2020
 
 def folder(version: str) -> str:
     return f"kubernetes-json-schema/v{version}-local-strict"
+
+
+@rule
+def kubernetes_takes_every_object(rendered: Rendered) -> Iterator[str]:
+    for found in rendered.objects:
+        yield from problems(found)
 
 
 def problems(found: Object) -> list[str]:

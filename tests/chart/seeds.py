@@ -7,15 +7,14 @@ old ones, and the chart takes them for those.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
 from tests.chart.helm import CHART, Words
+from tests.chart.pages import Command, words_of
 
 HERE = Path(__file__).parent
 OLD = HERE / "old"
@@ -77,18 +76,9 @@ def words(seed: str, values: str, directory: Path) -> Words:
     line = (OLD / "lines" / f"{seed}.sh").read_text()
     for placeholder, meant in FILLED_IN.items():
         line = line.replace(placeholder, meant)
-    roots = {"REPO_ROOT": str(directory), "RECIPE_ROOT": str(recipe), "PATH": os.environ["PATH"]}
-    shown = subprocess.run(
-        ["bash", "-euc", 'helm() { printf "%s\\0" "$@"; }\n' + line],
-        cwd=recipe,
-        env={**SET_BEFORE, **roots},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    install, *flags, release, chart = shown.split("\0")[:-1]
-    assert install == "install"
-    return Words((*flags, *ADDED.get(seed, ())), release, chart, "default", str(recipe))
+    roots = {"REPO_ROOT": str(directory), "RECIPE_ROOT": str(recipe)}
+    typed = words_of(Command(seed, 1, line), recipe, {**SET_BEFORE, **roots})
+    return replace(typed, flags=(*typed.flags, *ADDED.get(seed, ())))
 
 
 def make_tree(testbed: Testbed, values: str, directory: Path) -> Path:

@@ -11,22 +11,19 @@ from tests.chart import cluster_schemas
 from tests.chart.helm import CHART, KUBERNETES, LOADER, Engines, HelmRefused, Object, Rendered, Words, sets
 
 CLUSTER = CHART / "cluster"
-A4 = ("nodes=2", "networks.prefix=a4high")
-A3 = ("machine=a3", "nodes=2", "networks.prefix=my-project")
-CASES: dict[str, tuple[str, ...]] = {
+A4 = "nodes=2,networks.prefix=a4high"
+A3 = "machine=a3,nodes=2,networks.prefix=my-project"
+CASES = {
     "a4": A4,
-    "a4 with gIB on nodes": (*A4, "gib.enabled=true"),
-    "a4 with claims": ("nodes=4", "networks.enabled=false", "kueue.dranet=true"),
+    "a4 with gIB on nodes": f"{A4},gib.enabled=true",
+    "a4 with claims": "nodes=4,networks.enabled=false,kueue.dranet=true",
     "a4 with queues of one's own": (
-        *A4,
-        "kueue.queues={mine}",
-        "kueue.namespaces={team-a,team-b}",
-        "kueue.quotas.cpu=448,kueue.quotas.memory=7000Gi",
-        r"kueue.nodeLabels.cloud\.google\.com/gke-nodepool=a4",
+        f"{A4},kueue.queues={{mine}},kueue.namespaces={{team-a,team-b}},kueue.quotas.cpu=448,"
+        r"kueue.quotas.memory=7000Gi,kueue.nodeLabels.cloud\.google\.com/gke-nodepool=a4"
     ),
-    "a4 without Kueue": ("networks.prefix=a4high", "kueue.enabled=false"),
+    "a4 without Kueue": "networks.prefix=a4high,kueue.enabled=false",
     "a3": A3,
-    "a3 in the node's network alone": (*A3, "tcpx.deviceInjectorImage="),
+    "a3 in the node's network alone": f"{A3},tcpx.deviceInjectorImage=",
 }
 
 
@@ -40,52 +37,45 @@ def specs(found: Rendered, kind: str) -> dict[str, Object]:
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-def test_kubernetes_kueue_and_gke_take_every_object(engines: Engines, settings: tuple[str, ...]) -> None:
-    found = rendered(engines, *settings)
+def test_kubernetes_kueue_and_gke_take_every_object(engines: Engines, settings: str) -> None:
+    found = rendered(engines, settings)
     assert found.objects
     assert [said for one in found.objects for said in cluster_schemas.problems(one)] == []
     whole = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found.objects]
     assert len(whole) == len(set(whole))
 
 
-@pytest.mark.parametrize("kind", ["Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue", "Network", "DaemonSet"])
-def test_the_judge_knows_no_other_fields(engines: Engines, kind: str) -> None:
-    found = rendered(engines, *A4, "gib.enabled=true").kind(kind)[0]
-    assert cluster_schemas.problems({**found, "spec": {**found["spec"], "spek": 1}})
-    assert cluster_schemas.problems({**found, "spek": 1})
-
-
-@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-def test_both_engines_make_the_same_of_the_cluster(engines: Engines, settings: tuple[str, ...]) -> None:
-    text = engines.helm3.done("template", *KUBERNETES, *sets(*settings), "demo", str(CLUSTER))
+@pytest.mark.parametrize("case", ["a4 with queues of one's own", "a3"])
+def test_both_engines_make_the_same_of_the_cluster(engines: Engines, case: str) -> None:
+    text = engines.helm3.done("template", *KUBERNETES, *sets(CASES[case]), "demo", str(CLUSTER))
     three = [one for one in yaml.load_all(text, LOADER) if one]
-    by_name = sorted(json.dumps(one, sort_keys=True) for one in rendered(engines, *settings).objects)
+    by_name = sorted(json.dumps(one, sort_keys=True) for one in rendered(engines, CASES[case]).objects)
     assert sorted(json.dumps(one, sort_keys=True) for one in three) == by_name
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (("nodes=2",), "networks.prefix is not set"),
-        (("networks.prefix=a4high",), "nodes is not set"),
-        (("machine=a5",), "machine"),
-        ((*A4, "queues={a}"), "queues"),
-        ((*A4, "gib.image=latest"), "gib"),
+        ("nodes=2", "networks.prefix is not set"),
+        ("networks.prefix=a4high", "nodes is not set"),
+        ("machine=a5", "machine"),
+        (f"{A4},queues={{a}}", "queues"),
+        (f"{A4},gib.image=latest", "gib"),
     ],
 )
-def test_values_that_cannot_work_are_refused(engines: Engines, settings: tuple[str, ...], said: str) -> None:
+def test_values_that_cannot_work_are_refused(engines: Engines, settings: str, said: str) -> None:
     with pytest.raises(HelmRefused, match=said):
-        rendered(engines, *settings)
+        rendered(engines, settings)
 
 
 def test_a_job_finds_its_networks(engines: Engines) -> None:
     """Names and modes; that each network has its parameters, in which no subnet stands twice."""
     pods = {
-        "a4": engines.with_values(*sets("network.hostNetwork=false")),
-        "a3": engines.with_values(*sets("network.hostNetwork=false", "network.tcpx.enabled=true")),
+        "a4": engines.with_settings("network.hostNetwork=false"),
+        "a3": engines.with_settings("network.hostNetwork=false", "network.tcpx.enabled=true"),
     }
     for machine, settings in (("a4", A4), ("a3", A3)):
-        found = rendered(engines, *settings)
+        found = rendered(engines, settings)
         networks, parameters = specs(found, "Network"), specs(found, "GKENetworkParamSet")
         template = pods[machine].jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
         wanted = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
@@ -99,16 +89,16 @@ def test_a_job_finds_its_networks(engines: Engines) -> None:
 
 
 def test_the_names_are_those_of_googles_guides(engines: Engines) -> None:
-    a4 = specs(rendered(engines, *A4), "GKENetworkParamSet")
+    a4 = specs(rendered(engines, A4), "GKENetworkParamSet")
     assert (a4["gvnic-1"]["vpc"], a4["gvnic-1"]["vpcSubnet"]) == ("a4high-gvnic-net", "a4high-gvnic-sub")
     assert (a4["rdma-7"]["vpc"], a4["rdma-7"]["vpcSubnet"]) == ("a4high-rdma-net", "a4high-rdma-sub-7")
-    a3 = specs(rendered(engines, *A3), "GKENetworkParamSet")
+    a3 = specs(rendered(engines, A3), "GKENetworkParamSet")
     assert (a3["vpc4"]["vpc"], a3["vpc4"]["vpcSubnet"]) == ("my-project-net-4", "my-project-sub-4")
 
 
 @pytest.mark.parametrize(("settings", "queues"), [(A4, ["a4-high", "a4"]), (A3, ["a3-high"])])
-def test_queues_admit_jobs_of_all_nodes(engines: Engines, settings: tuple[str, ...], queues: list[str]) -> None:
-    found = rendered(engines, *settings)
+def test_queues_admit_jobs_of_all_nodes(engines: Engines, settings: str, queues: list[str]) -> None:
+    found = rendered(engines, settings)
     (name,) = specs(found, "ClusterQueue")
     assert specs(found, "LocalQueue") == {queue: {"clusterQueue": name} for queue in queues}
     (group,) = specs(found, "ClusterQueue")[name]["resourceGroups"]
@@ -117,10 +107,10 @@ def test_queues_admit_jobs_of_all_nodes(engines: Engines, settings: tuple[str, .
 
 
 def test_the_topology_has_every_level_that_jobs_ask_for(engines: Engines) -> None:
-    (topology,) = specs(rendered(engines, *A4), "Topology").values()
+    (topology,) = specs(rendered(engines, A4), "Topology").values()
     levels = [level["nodeLabel"] for level in topology["levels"]]
     for level in ("block", "sub-block", "host"):
-        job = engines.with_values(*sets("queue=a4", f"tasSettings.level={level}")).jobset
+        job = engines.with_settings("queue=a4", f"tasSettings.level={level}").jobset
         template = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
         assert template["metadata"]["annotations"]["kueue.x-k8s.io/podset-preferred-topology"] in levels
     # Kueue takes it as the lowest level alone.
@@ -128,7 +118,7 @@ def test_the_topology_has_every_level_that_jobs_ask_for(engines: Engines) -> Non
 
 
 def test_quotas_cover_what_pods_request(engines: Engines) -> None:
-    (spec,) = specs(rendered(engines, *CASES["a4 with claims"]), "ClusterQueue").values()
+    (spec,) = specs(rendered(engines, CASES["a4 with claims"]), "ClusterQueue").values()
     (group,) = spec["resourceGroups"]
     assert group["coveredResources"] == ["google.com/mrdma", "nvidia.com/gpu"]
     assert {one["name"]: one["nominalQuota"] for one in group["flavors"][0]["resources"]} == {
@@ -138,9 +128,9 @@ def test_quotas_cover_what_pods_request(engines: Engines) -> None:
 
 
 def test_flavors_and_installers_are_for_the_nodes_of_jobs(engines: Engines) -> None:
-    for settings, flags in ((A4, ()), (A3, ("network.tcpx.enabled=true",))):
-        label = engines.with_values(*sets(*flags)).pod["nodeSelector"]
-        found = rendered(engines, *settings, "gib.enabled=true")
+    for settings, flag in ((A4, ""), (A3, "network.tcpx.enabled=true")):
+        label = engines.with_settings(flag).pod["nodeSelector"]
+        found = rendered(engines, settings, "gib.enabled=true")
         (flavor,) = specs(found, "ResourceFlavor").values()
         assert flavor["nodeLabels"] == label
         for daemons in specs(found, "DaemonSet").values():
@@ -155,18 +145,18 @@ def host_paths(pod: Object) -> dict[str, str]:
 
 
 def test_installers_put_libraries_where_jobs_look(engines: Engines) -> None:
-    tcpx = specs(rendered(engines, *A3), "DaemonSet")["nccl-tcpx-installer"]["template"]["spec"]
-    job = engines.with_values(*sets("network.tcpx.enabled=true")).pod
+    tcpx = specs(rendered(engines, A3), "DaemonSet")["nccl-tcpx-installer"]["template"]["spec"]
+    job = engines.with_settings("network.tcpx.enabled=true").pod
     assert host_paths(job)["tcpx-libraries"] == host_paths(tcpx)["libraries"] + "/nvidia/lib64"
-    gib = specs(rendered(engines, *A4, "gib.enabled=true"), "DaemonSet")["nccl-rdma-installer"]["template"]["spec"]
+    gib = specs(rendered(engines, A4, "gib.enabled=true"), "DaemonSet")["nccl-rdma-installer"]["template"]["spec"]
     from_node = engines.with_values("-f", str(CHART / "ci/gib-from-node-values.yaml"))
     assert from_node.mounts["/usr/local/gib"]["hostPath"]["path"] == host_paths(gib)["gib"]
 
 
 def test_what_runs_as_root_on_nodes_is_pinned(engines: Engines) -> None:
     """To a version or a digest: no image is another one tomorrow."""
-    for settings in (A3, (*A4, "gib.enabled=true")):
-        for daemons in specs(rendered(engines, *settings), "DaemonSet").values():
+    for settings in (A3, f"{A4},gib.enabled=true"):
+        for daemons in specs(rendered(engines, settings), "DaemonSet").values():
             pod = daemons["template"]["spec"]
             for container in [*pod.get("initContainers", []), *pod["containers"]]:
                 assert "@sha256:" in container["image"] or ":v" in container["image"]

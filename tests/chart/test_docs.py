@@ -7,7 +7,7 @@ import re
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +42,8 @@ OF_CLUSTERS = [command for command in RENDERED if "chart/cluster" in command.wor
 AGENT = [command for command in COMMANDS if command.words[0] == "a4-agent"]
 
 
-@pytest.mark.parametrize("command", OF_CLUSTERS, ids=str)
-def test_a_command_for_a_cluster_gives_objects_that_it_takes(
-    command: Command, engines: Engines, checkout: Path
-) -> None:
-    found = engines.render(words_of(command, checkout)).objects
-    assert found
-    assert not [said for one in found for said in cluster_schemas.problems(one)]
-
-
-@pytest.mark.parametrize("command", [command for command in RENDERED if command not in OF_CLUSTERS], ids=str)
-def test_a_command_gives_objects_that_kubernetes_takes(command: Command, engines: Engines, checkout: Path) -> None:
+@pytest.mark.parametrize("command", RENDERED, ids=str)
+def test_a_command_gives_objects_that_are_taken(command: Command, engines: Engines, checkout: Path) -> None:
     words = words_of(command, checkout)
     if "cannot be used" in command.output:
         for engine in ENGINES:
@@ -61,8 +52,10 @@ def test_a_command_gives_objects_that_kubernetes_takes(command: Command, engines
             assert command.output in str(refused.value), engine
         return
     rendered = engines.render(words)
-    assert not [said for found in rendered.objects for said in problems(found)]
-    assert rendered.jobset["metadata"]["name"] == words.release
+    judge: Callable[[Object], Iterable[str]] = cluster_schemas.problems if command in OF_CLUSTERS else problems
+    assert rendered.objects
+    assert not [said for found in rendered.objects for said in judge(found)]
+    assert command in OF_CLUSTERS or rendered.jobset["metadata"]["name"] == words.release
 
 
 def test_there_are_commands() -> None:
@@ -74,35 +67,30 @@ def test_there_are_commands() -> None:
     assert all(command.words[1] in {*RELEASES, *OTHER_VERBS, "template"} for command in HELM)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_nothing_that_looks_like_a_command_is_left_out(page: Path) -> None:
+def test_nothing_that_looks_like_a_command_is_left_out() -> None:
     """A block is of commands as a whole, or of output as a whole."""
-    known = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}
-    for start, lines in blocks(page.read_text()):
-        if any(line.startswith("$ ") for line in lines):
-            continue
-        firsts = [line.split()[0] for line in lines if line and not line.startswith((" ", "#"))]
-        continued = {at for at, line in enumerate(lines) if at and lines[at - 1].endswith("\\")}
-        if firsts and firsts[0] in known:
-            unknown = [
-                line
-                for at, line in enumerate(lines)
-                if line and not line.startswith(("#", " ")) and at not in continued and line.split()[0] not in known
+    known, left_out = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}, list[str]()
+    for page in PAGES:
+        for start, lines in blocks(page.read_text()):
+            first = [
+                line for line, above in zip(lines, ["", *lines], strict=False) if line and not above.endswith("\\")
             ]
-            assert not unknown, f"{page.name}:{start}"
-        else:
-            assert not known & {word for word in firsts if word in ("helm", "gcloud")}, f"{page.name}:{start}"
+            words = [line.split()[0] for line in first if not line.startswith((" ", "#", "$ "))]
+            are_commands = bool(words) and words[0] in known
+            unknown = set(words) - known if are_commands else set(words) & {"helm", "gcloud"}
+            if unknown and not any(line.startswith("$ ") for line in lines):
+                left_out.append(f"{page.name}:{start}: {unknown}")
+    assert left_out == []
 
 
-@pytest.mark.parametrize("command", [c for c in AGENT if c.words[1] != "local"], ids=str)
-def test_verbs_and_workloads_of_the_pages_are_there(command: Command) -> None:
+def test_verbs_and_workloads_of_the_pages_are_there() -> None:
     """What they do is the matter of tests/commands and tests/cluster."""
-    verb, *rest = command.words[1:]
-    assert verb in VERBS
-    if verb == "run":
-        options = {"--nodes", "--hosts", "--exclude"}
+    options = {"--nodes", "--hosts", "--exclude"}
+    for command in AGENT:
+        verb, *rest = command.words[1:]
         named = [word for at, word in enumerate(rest) if not word.startswith("-") and rest[at - 1] not in options]
-        assert named[0] in RUNNABLE
+        assert verb in VERBS, command
+        assert verb != "run" or named[0] in RUNNABLE, command
 
 
 LOCAL = [
@@ -182,17 +170,18 @@ def test_every_value_is_named() -> None:
         assert named & (ways | own), f"{key} is in values.yaml and not in docs/chart.md"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_named_value_exists(page: Path) -> None:
+def test_every_named_value_exists() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    for name in re.findall(
-        r"`((?:workload|network|volumes|secret|tasSettings|dwsSettings)\.[\w.]+)[=`]", page.read_text()
-    ):
+    groups = "workload|network|volumes|secret|tasSettings|dwsSettings"
+    named = {
+        (page.name, name) for page in PAGES for name in re.findall(rf"`((?:{groups})\.[\w.]+)[=`]", page.read_text())
+    }
+    for page, name in named:
         at: Any = values
         for part in name.split("."):
             if name in NOT_OURS or at is None or at == {}:
                 break
-            assert part in at, f"{page.name} names {name}"
+            assert part in at, f"{page} names {name}"
             at = at[part]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import ENGINE, ENGINES, Engines, Rendered, sets
+from tests.chart.helm import Engines, Rendered, sets
 from tests.chart.rules import containers, pods
 
 
@@ -21,38 +21,45 @@ def volume(rendered: Rendered, path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "pods", "each"), [(1, 1, 1), (4, 1, 4), (8, 1, 8), (16, 2, 8), (32, 4, 8), (1024, 128, 8)]
+    ("gpus", "per_node", "pods", "each"),
+    [
+        *((1, 8, 1, 1), (4, 8, 1, 4), (8, 8, 1, 8), (16, 8, 2, 8), (32, 8, 4, 8), (1024, 8, 128, 8)),
+        *((2, 4, 1, 2), (4, 4, 1, 4), (8, 4, 2, 4), (72, 4, 18, 4)),
+    ],
 )
-def test_pods_and_gpus(engines: Engines, gpus: int, pods: int, each: int) -> None:
-    rendered = engines.with_values("--set", f"workload.gpus={gpus}")
-    assert (job(rendered)["completions"], job(rendered)["parallelism"]) == (pods, pods)
-    assert rendered.workload["resources"]["limits"]["nvidia.com/gpu"] == each
-
-
-@pytest.mark.parametrize(("gpus", "pods", "each"), [(2, 1, 2), (4, 1, 4), (8, 2, 4), (72, 18, 4)])
-@ENGINE
-def test_pods_of_nodes_with_four_gpus(engines: Engines, gpus: int, pods: int, each: int, engine: str) -> None:
-    rendered = engines.with_values(*sets("workload.gpusPerNode=4", f"workload.gpus={gpus}"), engine=engine)
+def test_pods_and_gpus(engines: Engines, gpus: int, per_node: int, pods: int, each: int) -> None:
+    rendered = engines.with_settings(f"workload.gpusPerNode={per_node}", f"workload.gpus={gpus}")
     told = [rendered.env[name] for name in ("NNODES", "GPUS_PER_NODE", "WORLD_SIZE")]
-    assert (job(rendered)["completions"], told) == (pods, [str(pods), str(each), str(gpus)])
+    assert (job(rendered)["completions"], job(rendered)["parallelism"]) == (pods, pods)
+    assert told == [str(pods), str(each), str(gpus)]
     assert rendered.workload["resources"]["limits"]["nvidia.com/gpu"] == each
 
 
-def test_the_job_is_indexed_and_its_pods_are_tried_once(engines: Engines) -> None:
-    made = job(engines.with_values())
-    assert (made["completionMode"], made["backoffLimit"]) == ("Indexed", 0)
+def test_a_pod_of_the_defaults(engines: Engines) -> None:
+    rendered = engines.with_values()
+    made = job(rendered)
+    assert (made["completionMode"], made["backoffLimit"]) == ("Indexed", 0), "each pod is tried once"
     assert made["template"]["spec"]["restartPolicy"] == "Never"
-
-
-def test_the_agent_starts_under_tini(engines: Engines) -> None:
-    assert engines.with_values().workload["command"] == ["tini", "--", "a4-agent", "run"]
+    assert rendered.workload["command"] == ["tini", "--", "a4-agent", "run"]
+    secret = volume(rendered, "/etc/a4-agent/secret")["secret"]
+    assert (secret["secretName"], secret["defaultMode"]) == ("demo-job-secret", 0o400)
+    assert volume(rendered, "/dev/shm") == {"emptyDir": {"medium": "Memory", "sizeLimit": "250Gi"}}
+    assert "emptyDir" in volume(rendered, "/usr/local/gib")
+    # Pods find each other before they are ready.
+    network = {"enableDNSHostnames": True, "subdomain": "demo", "publishNotReadyAddresses": True}
+    assert rendered.jobset["spec"]["network"] == network
+    # An upgrade of the chart changes no pod.
+    labels = {"app.kubernetes.io/name": "a4-agent", "app.kubernetes.io/instance": "demo"}
+    assert made["template"]["metadata"]["labels"] == labels
+    assert "app.kubernetes.io/version" in rendered.jobset["metadata"]["labels"]
+    # Nothing is installed from the network at start.
+    assert not [text for text in rendered.sources.values() if "apt-get" in text or "pip install" in text]
+    assert not {"A4_RUN_NAME", "A4_GATE"} & rendered.env.keys()
 
 
 def test_an_image_without_the_agent_gets_it_first(engines: Engines) -> None:
     """In the pods of the job and in those of helm test, on a volume of each pod."""
-    rendered = engines.with_values(
-        *sets("workload.agentImage=registry.example/agent:1", "workload.imagePullPolicy=Never")
-    )
+    rendered = engines.with_settings("workload.agentImage=registry.example/agent:1,workload.imagePullPolicy=Never")
     for pod in pods(rendered):
         first, workload = pod["initContainers"][0], pod["containers"][0]
         assert (first["image"], first["imagePullPolicy"]) == ("registry.example/agent:1", "Never")
@@ -66,31 +73,15 @@ def test_an_image_without_the_agent_gets_it_first(engines: Engines) -> None:
 
 def test_arguments_of_the_workload_are_those_of_the_values(engines: Engines) -> None:
     settings = ("workload.run=nccl", "workload.defaultArguments={--begin,1M}", "workload.arguments={--end,8G}")
-    container = engines.with_values(*sets(*settings)).workload
+    container = engines.with_settings(*settings).workload
     given = [*container["command"], *container.get("args", [])]
     assert given == ["tini", "--", "a4-agent", "run", "--", "--begin", "1M", "--end", "8G"]
 
 
-def test_the_first_run_has_the_name_of_the_values(engines: Engines) -> None:
-    assert engines.with_values(*sets("workload.runName=lr-0.1")).env["A4_RUN_NAME"] == "lr-0.1"
-    assert "A4_RUN_NAME" not in engines.with_values().env
-
-
-def test_the_gate_is_that_of_the_values(engines: Engines) -> None:
-    assert engines.with_values(*sets("workload.gate=strict")).env["A4_GATE"] == "strict"
-    assert engines.with_values(*sets("workload.gate=true")).env["A4_GATE"] == "true"
-    assert "A4_GATE" not in engines.with_values().env
-
-
-def test_the_secret_is_for_root_alone(engines: Engines) -> None:
-    secret = volume(engines.with_values(), "/etc/a4-agent/secret")["secret"]
-    assert (secret["secretName"], secret["defaultMode"]) == ("demo-job-secret", 0o400)
-
-
-def test_shared_memory_and_places_for_installers(engines: Engines) -> None:
-    rendered = engines.with_values()
-    assert volume(rendered, "/dev/shm") == {"emptyDir": {"medium": "Memory", "sizeLimit": "250Gi"}}
-    assert "emptyDir" in volume(rendered, "/usr/local/gib")
+def test_name_and_gate_of_the_first_run_are_those_of_the_values(engines: Engines) -> None:
+    for gate in ("strict", "true"):
+        env = engines.with_settings("workload.runName=lr-0.1", f"workload.gate={gate}").env
+        assert (env["A4_RUN_NAME"], env["A4_GATE"]) == ("lr-0.1", gate)
 
 
 def test_a_third_party_of_the_image_is_not_hidden(engines: Engines) -> None:
@@ -113,7 +104,7 @@ def test_the_gib_installer_has_a_pinned_tag_and_goes_by_one_value(engines: Engin
     (installer,) = engines.with_values().pod["initContainers"]
     assert installer["name"] == "nccl-plugin-installer"
     assert installer["image"].endswith("/nccl-plugin-gib-diagnostic:v1.1.1")
-    without = engines.with_values("--set", "network.gibVersion=")
+    without = engines.with_settings("network.gibVersion=")
     assert not without.pod.get("initContainers")
     assert "/usr/local/gib" not in without.mounts
     assert not {"NCCL_PLUGIN_PATH", "NCCL_INIT_SCRIPT"} & without.env.keys()
@@ -131,62 +122,36 @@ def test_the_epoch_comes_from_the_downward_api(engines: Engines) -> None:
     assert "batch.kubernetes.io/controller-uid" in sources["JOB_UUID"]["fieldRef"]["fieldPath"]
 
 
-def test_the_kubelets_and_the_agents_grace_are_one(engines: Engines) -> None:
-    rendered = engines.with_values("--set", "workload.terminationGracePeriodSeconds=300")
-    assert (rendered.pod["terminationGracePeriodSeconds"], rendered.env["A4_GRACE_SECONDS"]) == (300, "300")
-
-
-def test_pods_find_each_other_before_they_are_ready(engines: Engines) -> None:
-    assert engines.with_values().jobset["spec"]["network"] == {
-        "enableDNSHostnames": True,
-        "subdomain": "demo",
-        "publishNotReadyAddresses": True,
-    }
-
-
 def test_what_is_of_the_node_must_be_there(engines: Engines) -> None:
     """A directory that is missing keeps the pod from its start; only one for caches may be made empty."""
-    flags = sets("volumes.ssdMountPath=/ssd", "network.tcpx.enabled=true,network.hostNetwork=false")
-    volumes = engines.with_values(*flags).pod["volumes"]
+    rendered = engines.with_settings("volumes.ssdMountPath=/ssd,network.tcpx.enabled=true,network.hostNetwork=false")
+    volumes = rendered.pod["volumes"]
     of_node = {each["name"]: each["hostPath"].get("type") for each in volumes if "hostPath" in each}
     assert of_node.pop("local-ssd") == "DirectoryOrCreate"
     assert len(of_node) == 3 and set(of_node.values()) == {"Directory"}
 
 
-def test_pods_do_not_tell_the_chart_s_version(engines: Engines) -> None:
-    rendered = engines.with_values()
-    labels = job(rendered)["template"]["metadata"]["labels"]
-    assert labels == {"app.kubernetes.io/name": "a4-agent", "app.kubernetes.io/instance": "demo"}
-    assert "app.kubernetes.io/version" in rendered.jobset["metadata"]["labels"]
-
-
 def test_gpus_are_those_of_workload_gpus(engines: Engines) -> None:
     key = "nvidia\\.com/gpu"
-    flags = sets(
+    rendered = engines.with_settings(
         f"workload.resources.limits.{key}=4,workload.resources.requests.{key}=4,workload.resources.requests.cpu=200"
     )
-    assert engines.with_values(*flags).workload["resources"] == {
-        "requests": {"cpu": "200"},
-        "limits": {"nvidia.com/gpu": 8},
-    }
+    assert rendered.workload["resources"] == {"requests": {"cpu": "200"}, "limits": {"nvidia.com/gpu": 8}}
 
 
 @pytest.mark.parametrize(
     ("settings", "requests"),
     [
-        ((), {"cpu": "32", "memory": "256Gi"}),
-        (("workload.gpus=2",), {"cpu": "8", "memory": "64Gi"}),
-        (("workload.resources.limits.memory=100Gi",), None),
-        (("workload.resources.requests.memory=100Gi",), {"memory": "100Gi"}),
+        ("", {"cpu": "32", "memory": "256Gi"}),
+        ("workload.gpus=2", {"cpu": "8", "memory": "64Gi"}),
+        ("workload.resources.limits.memory=100Gi", None),
+        ("workload.resources.requests.memory=100Gi", {"memory": "100Gi"}),
         # Its ClusterQueue may have a quota for GPUs alone.
-        (("queue=a4",), None),
+        ("queue=a4", None),
     ],
 )
-@ENGINE
-def test_a_pod_asks_for_a_share_of_its_node(
-    engines: Engines, settings: tuple[str, ...], requests: dict[str, str] | None, engine: str
-) -> None:
-    rendered = engines.with_values(*sets(*settings), engine=engine)
+def test_a_pod_asks_for_a_share_of_its_node(engines: Engines, settings: str, requests: dict[str, str] | None) -> None:
+    rendered = engines.with_settings(settings)
     assert rendered.workload["resources"].get("requests") == requests
 
 
@@ -198,16 +163,15 @@ def test_pods_of_helm_test_ask_for_something(engines: Engines) -> None:
 @pytest.mark.parametrize(
     ("settings", "token"),
     [
-        ((), False),
-        (("serviceAccountName=mine",), False),
-        (("automountServiceAccountToken=true",), True),
-        (("volumes.gcsMounts[0].bucketName=b",), True),
-        (("volumes.gcsMounts[0].bucketName=b", "automountServiceAccountToken=false"), False),
+        ("", False),
+        ("serviceAccountName=mine", False),
+        ("automountServiceAccountToken=true", True),
+        ("volumes.gcsMounts[0].bucketName=b", True),
+        ("volumes.gcsMounts[0].bucketName=b,automountServiceAccountToken=false", False),
     ],
 )
-@ENGINE
-def test_who_gets_a_token_for_kubernetes(engines: Engines, settings: tuple[str, ...], token: bool, engine: str) -> None:
-    job, test = pods(engines.with_values(*sets(*settings), engine=engine))
+def test_who_gets_a_token_for_kubernetes(engines: Engines, settings: str, token: bool) -> None:
+    job, test = pods(engines.with_settings(settings))
     assert (job["automountServiceAccountToken"], test["automountServiceAccountToken"]) == (token, False)
 
 
@@ -227,20 +191,17 @@ def beyond_baseline(pod: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(
     ("settings", "beyond"),
     [
-        ((), {"hostNetwork", "privileged"}),
-        (("workload.securityContext.capabilities.add={IPC_LOCK}",), {"hostNetwork", "IPC_LOCK"}),
-        (("network.hostNetwork=false",), {"IPC_LOCK"}),
-        (("network.hostNetwork=false", "volumes.ssdMountPath=/ssd"), {"IPC_LOCK", "hostPath"}),
-        (("network.hostNetwork=false", "network.tcpx.enabled=true"), {"IPC_LOCK", "NET_ADMIN", "hostPath"}),
-        (("network.hostNetwork=false", "workload.securityContext.allowPrivilegeEscalation=false"), set()),
+        ("", {"hostNetwork", "privileged"}),
+        ("workload.securityContext.capabilities.add={IPC_LOCK}", {"hostNetwork", "IPC_LOCK"}),
+        ("network.hostNetwork=false", {"IPC_LOCK"}),
+        ("network.hostNetwork=false,volumes.ssdMountPath=/ssd", {"IPC_LOCK", "hostPath"}),
+        ("network.hostNetwork=false,network.tcpx.enabled=true", {"IPC_LOCK", "NET_ADMIN", "hostPath"}),
+        ("network.hostNetwork=false,workload.securityContext.allowPrivilegeEscalation=false", set()),
     ],
 )
-@ENGINE
-def test_what_pods_need_of_a_namespace_s_pod_security(
-    engines: Engines, settings: tuple[str, ...], beyond: set[str], engine: str
-) -> None:
+def test_what_pods_need_of_a_namespace_s_pod_security(engines: Engines, settings: str, beyond: set[str]) -> None:
     """docs/deployments/networks.md says it."""
-    job, test = pods(engines.with_values(*sets(*settings), engine=engine))
+    job, test = pods(engines.with_settings(settings))
     assert beyond_baseline(job) == beyond
     assert beyond_baseline(test) == beyond & {"hostNetwork"}
 
@@ -253,26 +214,17 @@ def test_an_empty_security_context_is_one(engines: Engines, tmp_path: Path) -> N
 @pytest.mark.parametrize("version", ["v1.1.1@sha256:", "registry.example/gib@sha256:"])
 def test_the_gib_installer_can_be_named_by_its_digest(engines: Engines, version: str) -> None:
     digest = 64 * "0"
-    (installer,) = engines.with_values("--set", f"network.gibVersion={version}{digest}").pod["initContainers"]
+    (installer,) = engines.with_settings(f"network.gibVersion={version}{digest}").pod["initContainers"]
     assert installer["image"].endswith(f"@sha256:{digest}")
     assert installer["imagePullPolicy"] == "IfNotPresent"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_numbers_with_leading_zeros_are_decimal(engines: Engines, engine: str) -> None:
-    flags = [
-        word
-        for text in (
-            "workload.gpus=016",
-            "workload.max_workload_restarts=010",
-            "workload.terminationGracePeriodSeconds=060",
-            "workload.ttlSecondsAfterFinished=0100",
-            "network.sshPort=0222",
-            "network.masterPort=06010",
-        )
-        for word in ("--set-string", text)
-    ]
-    rendered = engines.with_values(*flags, engine=engine)
+def test_numbers_with_leading_zeros_are_decimal(engines: Engines) -> None:
+    numbers = (
+        "workload.gpus=016,workload.max_workload_restarts=010,workload.terminationGracePeriodSeconds=060,"
+        "workload.ttlSecondsAfterFinished=0100,network.sshPort=0222,network.masterPort=06010"
+    )
+    rendered = engines.with_values("--set-string", numbers)
     spec = rendered.jobset["spec"]
     assert (rendered.env["NNODES"], rendered.env["WORLD_SIZE"]) == ("2", "16")
     assert (spec["failurePolicy"]["maxRestarts"], spec["ttlSecondsAfterFinished"]) == (10, 100)
@@ -281,12 +233,8 @@ def test_numbers_with_leading_zeros_are_decimal(engines: Engines, engine: str) -
     assert (rendered.env["A4_SSH_PORT"], rendered.env["MASTER_PORT"]) == ("222", "6010")
 
 
-def test_nothing_is_installed_from_the_network_at_start(engines: Engines) -> None:
-    assert not [text for text in engines.with_values().sources.values() if "apt-get" in text or "pip install" in text]
-
-
 def test_a_dotted_release_has_names_without_dots(engines: Engines) -> None:
-    rendered = engines.with_values("--set", "volumes.nfs.ip=10.0.0.2", release="a.b")
+    rendered = engines.with_settings("volumes.nfs.ip=10.0.0.2", release="a.b")
     names = {found["metadata"]["name"] for found in rendered.objects}
     assert rendered.jobset["metadata"]["name"] == "a-b"
     assert {name for name in names if not name.startswith("a-b")} == {"team-a.a-b-nfs"}

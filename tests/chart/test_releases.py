@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
@@ -30,60 +30,28 @@ ALL = {
 STORED = (("Secret", "demo-job-secret"), ("PersistentVolumeClaim", "demo-nfs"), ("PersistentVolume", "team-a.demo-nfs"))
 
 
-class Client(Protocol):
-    def install(self, words: Words) -> None: ...
-    def upgrade(self, words: Words) -> None: ...
-    def test(self, words: Words) -> None: ...
-    def uninstall(self, words: Words) -> None: ...
-
-
-class CommandLine:
-    """Helm 3."""
-
-    def __init__(self, helm3: Helm3, kubeconfig: Path) -> None:
-        self._helm = Helm3(helm3.home, kubeconfig)
-
-    def install(self, words: Words) -> None:
-        self._helm.done("install", *words.flags, "-n", words.namespace, words.release, words.chart)
-
-    def upgrade(self, words: Words) -> None:
-        self._helm.done("upgrade", *words.flags, "-n", words.namespace, words.release, words.chart)
-
-    def test(self, words: Words) -> None:
-        self._helm.done("test", "-n", words.namespace, words.release, "--timeout", "100s")
-
-    def uninstall(self, words: Words) -> None:
-        self._helm.done("uninstall", "-n", words.namespace, words.release)
-
-
-class Sdk:
-    """Helm 4."""
-
-    def __init__(self, engines: Engines, kubeconfig: Path) -> None:
-        self._helm4, self._kubeconfig = engines.helm4, str(kubeconfig)
-
-    def _ask(self, do: str, words: Words, *more: Any) -> None:
-        self._helm4.ask(do, self._kubeconfig, words.namespace, *more)
-
-    def install(self, words: Words) -> None:
-        self._ask("install", words, words.chart, words.release, self._helm4.values(words))
-
-    def upgrade(self, words: Words) -> None:
-        self._ask("upgrade", words, words.chart, words.release, self._helm4.values(words))
-
-    def test(self, words: Words) -> None:
-        self._ask("test", words, words.release)
-
-    def uninstall(self, words: Words) -> None:
-        self._ask("uninstall", words, words.release)
+Helm = Callable[[str, Words], object]
+"""`install`, `upgrade`, `test` or `uninstall` a release."""
 
 
 @pytest.fixture(params=ENGINES)
-def client(request: pytest.FixtureRequest, engines: Engines, cluster: tuple[Store, Path]) -> Client:
-    return CommandLine(engines.helm3, cluster[1]) if request.param == "helm3" else Sdk(engines, cluster[1])
+def helm(request: pytest.FixtureRequest, engines: Engines, cluster: tuple[Store, Path]) -> Helm:
+    kubeconfig = cluster[1]
+    command_line = Helm3(engines.helm3.home, kubeconfig)
+
+    def helm3(verb: str, words: Words) -> None:
+        what = [*words.flags, words.release, words.chart] if verb in ("install", "upgrade") else [words.release]
+        command_line.done(verb, "-n", words.namespace, *what)
+
+    def helm4(verb: str, words: Words) -> None:
+        values = engines.helm4.values(words)
+        what = [words.chart, words.release, values] if verb in ("install", "upgrade") else [words.release]
+        engines.helm4.ask(verb, str(kubeconfig), words.namespace, *what)
+
+    return helm3 if request.param == "helm3" else helm4
 
 
-on_helm_4 = pytest.mark.parametrize("client", ["helm4"], indirect=True)
+on_helm_4 = pytest.mark.parametrize("helm", ["helm4"], indirect=True)
 """For what the chart's objects decide, and not how a client handles them."""
 
 
@@ -101,27 +69,35 @@ def job_secret(store: Store, name: str = "demo") -> str:
     return text
 
 
-def test_install_makes_these_objects_and_uninstall_removes_them(client: Client, store: Store) -> None:
-    client.install(release())
+def test_a_release_from_its_install_to_its_end(helm: Helm, store: Store, tmp_path: Path) -> None:
+    with pytest.raises(HelmRefused):
+        helm("install", release("workload.gpus=12"))
+    assert store.names(helms_own=True) == set(), "refused values leave nothing behind"
+    helm("install", release())
     assert store.names() == ALL
-    client.uninstall(release())
-    assert store.names(helms_own=True) == set()
-
-
-def test_an_upgrade_with_another_token_keeps_the_job_secret_and_changes_no_pod(client: Client, store: Store) -> None:
-    client.install(release())
-    before, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
-    client.upgrade(release("workload.env.HF_TOKEN=another"))
+    secret, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
+    helm("upgrade", release("workload.env.HF_TOKEN=another"))
     assert base64.b64decode(store.object("Secret", "demo-env")["data"]["HF_TOKEN"]) == b"another"
-    assert (job_secret(store), store.object("JobSet", "demo")["spec"]) == (before, pods)
-    assert store.names() == ALL
+    # Pods of a JobSet cannot be changed: they would go on with the old script.
+    with pytest.raises(HelmRefused, match="field is immutable"):
+        helm("upgrade", release("task_script=echo again"))
+    newer = tmp_path / "chart"
+    shutil.copytree(CHART, newer)
+    about = newer / "Chart.yaml"
+    about.write_text(re.sub(r"(?m)^(version|appVersion): .*", r"\1: 9.8.7", about.read_text()))
+    helm("upgrade", replace(release(), chart=str(newer)))
+    upgraded = store.object("JobSet", "demo")
+    assert upgraded["metadata"]["labels"]["app.kubernetes.io/version"] == "9.8.7"
+    assert (job_secret(store), upgraded["spec"], store.names()) == (secret, pods, ALL)
+    helm("uninstall", release())
+    assert store.names(helms_own=True) == set()
 
 
 @on_helm_4
 def test_a_tool_that_renders_without_the_cluster_cannot_change_the_job_secret(
-    client: Client, store: Store, engines: Engines
+    helm: Helm, store: Store, engines: Engines
 ) -> None:
-    client.install(release())
+    helm("install", release())
     before = job_secret(store)
     another = engines.with_values().one("Secret", "-job-secret")
     assert another["data"]["job-secret"] != before
@@ -130,88 +106,55 @@ def test_a_tool_that_renders_without_the_cluster_cannot_change_the_job_secret(
     assert job_secret(store) == before
 
 
-def test_an_upgrade_with_another_script_is_refused(client: Client, store: Store) -> None:
-    """Pods of a JobSet cannot be changed: they would go on with the old one."""
-    client.install(release())
-    before, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
-    with pytest.raises(HelmRefused, match="field is immutable"):
-        client.upgrade(release("task_script=echo again"))
-    assert (job_secret(store), store.object("JobSet", "demo")["spec"]) == (before, pods)
-
-
-def test_an_upgrade_of_the_chart_alone_changes_no_pod(client: Client, store: Store, tmp_path: Path) -> None:
-    client.install(release())
-    pods = store.object("JobSet", "demo")["spec"]
-    newer = tmp_path / "chart"
-    shutil.copytree(CHART, newer)
-    about = newer / "Chart.yaml"
-    about.write_text(re.sub(r"(?m)^(version|appVersion): .*", r"\1: 9.8.7", about.read_text()))
-    client.upgrade(replace(release(), chart=str(newer)))
-    upgraded = store.object("JobSet", "demo")
-    assert upgraded["metadata"]["labels"]["app.kubernetes.io/version"] == "9.8.7"
-    assert upgraded["spec"] == pods
-
-
+@on_helm_4
 def test_an_upgrade_from_a_chart_with_other_pods_is_refused_and_nothing_is_lost(
-    client: Client, store: Store, tmp_path: Path
+    helm: Helm, store: Store, tmp_path: Path
 ) -> None:
     """docs/chart.md says what to do then."""
     older = tmp_path / "chart"
     shutil.copytree(CHART, older)
     jobset = older / "templates" / "jobset.yaml"
     jobset.write_text(jobset.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true"))
-    client.install(replace(release(), chart=str(older)))
+    helm("install", replace(release(), chart=str(older)))
     kept = {name: store.object(*name) for name in STORED}
     with pytest.raises(HelmRefused, match="field is immutable"):
-        client.upgrade(release())
+        helm("upgrade", release())
     assert {name: store.object(*name)["metadata"]["uid"] for name in STORED} == {
         name: found["metadata"]["uid"] for name, found in kept.items()
     }
     assert job_secret(store) == kept["Secret", "demo-job-secret"]["data"]["job-secret"]
-    client.uninstall(release())
-    client.install(release())
+    helm("uninstall", release())
+    helm("install", release())
     assert store.names() == ALL
 
 
 @on_helm_4
-def test_a_second_release_lives_beside_the_first(client: Client, store: Store) -> None:
-    client.install(release())
-    client.install(release(name="other"))
+def test_a_second_release_lives_beside_the_first(helm: Helm, store: Store) -> None:
+    helm("install", release())
+    helm("install", release(name="other"))
     assert store.names() == ALL | {name.replace("demo", "other") for name in ALL}
     assert job_secret(store) != job_secret(store, "other")
-    client.uninstall(release(name="other"))
+    helm("uninstall", release(name="other"))
     assert store.names() == ALL
 
 
 @on_helm_4
-def test_an_existing_secret_is_left_alone(client: Client, store: Store) -> None:
-    client.install(release("secret.name=mine"))
+def test_an_existing_secret_is_left_alone(helm: Helm, store: Store) -> None:
+    helm("install", release("secret.name=mine"))
     assert store.names() == ALL - {"Secret/demo-job-secret"}
 
 
-def test_refused_values_leave_nothing_behind(client: Client, store: Store) -> None:
-    with pytest.raises(HelmRefused):
-        client.install(release("workload.gpus=12"))
-    assert store.names(helms_own=True) == set()
-
-
+@on_helm_4
 @pytest.mark.parametrize("names", [("nccl", "nccl-helm-test"), ("nccl-helm-test", "nccl")])
-def test_no_release_starts_whose_service_another_has(client: Client, store: Store, names: tuple[str, str]) -> None:
+def test_no_release_starts_whose_service_another_has(helm: Helm, store: Store, names: tuple[str, str]) -> None:
     """JobSet would take a Service that is there for its own, and names of pods would lead nowhere."""
     with pytest.raises(HelmRefused):
         for name in names:
-            client.install(release(name=name))
-
-
-def test_helm_test_is_good_when_its_job_completes(client: Client, store: Store) -> None:
-    client.install(release())
-    client.test(release())
-    # Kubernetes removes the Job some time after its end; until then its pods' logs can be read.
-    assert store.names() == ALL | {"Job/demo-helm-test-0"}
+            helm("install", release(name=name))
 
 
 @on_helm_4
-def test_helm_test_leaves_other_releases_alone(client: Client, store: Store) -> None:
+def test_helm_test_leaves_other_releases_alone(helm: Helm, store: Store) -> None:
     """Also those that are named as the objects of this one's test could be."""
 
     def uids() -> dict[Place, str]:
@@ -219,29 +162,31 @@ def test_helm_test_leaves_other_releases_alone(client: Client, store: Store) -> 
 
     others = ("nccl-test", "nccl-helm")
     for name in others:
-        client.install(release(name=name))
+        helm("install", release(name=name))
     before = uids()
-    client.install(release(name="nccl"))
+    helm("install", release(name="nccl"))
     for name in (*others, "nccl"):
         assert store.object("Service", name)["spec"]["selector"] == {"jobset.sigs.k8s.io/jobset-name": name}
-    client.test(release(name="nccl"))
-    client.test(release(name="nccl"))
+    helm("test", release(name="nccl"))
+    helm("test", release(name="nccl"))
     assert before.items() <= uids().items()
-    client.uninstall(release(name="nccl"))
+    helm("uninstall", release(name="nccl"))
     assert before.items() <= uids().items()
 
 
-def test_helm_test_fails_when_its_job_fails_and_can_be_tried_again(client: Client, store: Store) -> None:
-    client.install(release())
+def test_helm_test_ends_as_its_job_and_can_be_tried_again(helm: Helm, store: Store) -> None:
+    helm("install", release())
     store.job_ends = "Failed"
     with pytest.raises(HelmRefused, match=r"(?i)failed"):
-        client.test(release())
+        helm("test", release())
     store.job_ends = "Complete"
-    client.test(release())
+    helm("test", release())
+    # Kubernetes removes the Job some time after its end; until then its pods' logs can be read.
+    assert store.names() == ALL | {"Job/demo-helm-test-0"}
 
 
 def test_the_job_of_helm_test_forms_a_cluster_of_its_own(engines: Engines) -> None:
-    rendered = engines.with_values("--set", "workload.gpus=16")
+    rendered = engines.with_settings("workload.gpus=16")
     job = rendered.one("Job", "-helm-test-0")["spec"]
     pod = job["template"]["spec"]
     env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
@@ -255,14 +200,14 @@ def test_the_job_of_helm_test_forms_a_cluster_of_its_own(engines: Engines) -> No
 
 
 def test_one_pod_has_none_to_look_for(engines: Engines) -> None:
-    rendered = engines.with_values("--set", "workload.gpus=8")
+    rendered = engines.with_settings("workload.gpus=8")
     assert rendered.kind("Service") == []
     assert rendered.one("Job", "-helm-test-0")["spec"]["completions"] == 1
 
 
 def test_the_pods_of_helm_test_have_one_network_and_the_labels_of_the_release(engines: Engines) -> None:
-    flags = sets("network.hostNetwork=false", "volumes.gcsMounts[0].bucketName=b", "queue=a4", "podAnnotations.a=b")
-    template = engines.with_values(*flags).one("Job", "-helm-test-0")["spec"]["template"]
+    settings = "network.hostNetwork=false,volumes.gcsMounts[0].bucketName=b,queue=a4,podAnnotations.a=b"
+    template = engines.with_settings(settings).one("Job", "-helm-test-0")["spec"]["template"]
     assert not template["metadata"].get("annotations")
     env = {entry["name"]: entry.get("valueFrom") for entry in template["spec"]["containers"][0]["env"]}
     assert "batch.kubernetes.io/controller-uid" in env["JOB_UUID"]["fieldRef"]["fieldPath"]

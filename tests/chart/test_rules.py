@@ -8,35 +8,46 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from tests.chart import schemas
 from tests.chart.cases import CASES, CI_FILES
 from tests.chart.every_rule import RULES
 from tests.chart.helm import CHART, ENGINES, KUBERNETES, LOADER, Engines, Words, sets, without_secret
 
 JOB_SECRET = re.compile(r'(job-secret: )"?[A-Za-z0-9+/=]{40,}"?')
+BY_BOTH = (
+    "defaults",
+    "a3-tcpx-multi-network",
+    "agent-image",
+    "existing-secrets",
+    "kueue-tas-required",
+    "qwen3-next-json-sft",
+    "s001-sft old values",
+    "s003-pai old values",
+    "a release that is a truth",
+    "arguments of all kinds",
+    "claims of a class and number of one's own, in a queue",
+    "every restart",
+    "no groups at all",
+    "numbers as words",
+    "security, accelerator, token and a configuration of one's own",
+    "truths as words",
+    "variables that are the chart's by default",
+)
+"""Every template, every flag and values of every type."""
 
 
-@pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest, words: Callable[[str], Words]) -> Words:
-    """Scoped to the module, so that the tests of one case come together, and it is rendered once."""
-    return words(request.param)
-
-
-def test_both_engines_make_the_same(engines: Engines, case: Words) -> None:
-    """What the flags mean, the objects, and the notes; and that a second render is the first, but for the secret."""
-    three, four = (engines.render(case, engine) for engine in ENGINES)
-    assert three.values == four.values
-    assert without_secret(three.objects) == without_secret(four.objects)
-    assert three.notes == four.notes
-
-
-def test_the_rules_hold(engines: Engines, case: Words) -> None:
-    rendered = engines.render(case)
+@pytest.mark.parametrize("case", CASES)
+def test_the_rules_hold(engines: Engines, words: Callable[[str], Words], case: str) -> None:
+    rendered = engines.render(words(case))
     assert [f"{check.__name__}: {said}" for check in RULES for said in check(rendered)] == []
 
 
-def test_kubernetes_takes_every_object(engines: Engines, case: Words) -> None:
-    assert [said for found in engines.render(case).objects for said in schemas.problems(found)] == []
+@pytest.mark.parametrize("case", BY_BOTH)
+def test_both_engines_make_the_same(engines: Engines, words: Callable[[str], Words], case: str) -> None:
+    """What the flags mean, the objects, and the notes; and that a second render is the first, but for the secret."""
+    three, four = (engines.render(words(case), engine) for engine in ENGINES)
+    assert three.values == four.values
+    assert without_secret(three.objects) == without_secret(four.objects)
+    assert three.notes == four.notes
 
 
 @pytest.mark.parametrize("name", ["defaults", "a release that is a truth"])
@@ -72,21 +83,15 @@ def test_the_volumes_of_no_two_releases_meet(engines: Engines) -> None:
     assert len(set(volumes)) == len(volumes) == 2 * len(pairs)
 
 
-def test_helm_4_lints_it(engines: Engines) -> None:
-    """With one file: what it asks of templates, the rules ask of all."""
-    values = engines.helm4.values(Words(("-f", str(CI_FILES[0]))))
-    assert not engines.helm4.ask("lint", str(CHART), values)["errors"]
-
-
-def test_helm_3_lints_it(engines: Engines) -> None:
-    said = engines.helm3.run("lint", "--strict", str(CHART), "-f", str(CI_FILES[0]))
-    assert said.returncode == 0, said.stdout + said.stderr
-
-
-def test_lint_of_the_defaults_misses_the_image_alone(engines: Engines) -> None:
-    """Which has no default; whatever else is wrong is an error."""
-    assert not engines.helm4.ask("lint", str(CHART), {})["errors"]
-    said = engines.helm3.run("lint", "--strict", str(CHART))
-    assert (said.returncode, "Missing required value: a4-agent: workload.image" in said.stderr) == (0, True)
-    said = engines.helm3.run("lint", str(CHART), "--set", "workload.gpu=8")
-    assert (said.returncode, "did you mean workload.gpus?" in said.stdout) == (1, True)
+def test_both_engines_lint_it(engines: Engines) -> None:
+    """With one file, and of the defaults, which lack the image alone; whatever else is wrong is an error."""
+    file = ("-f", str(CI_FILES[0]))
+    for values in (engines.helm4.values(Words(file)), {}):
+        assert not engines.helm4.ask("lint", str(CHART), values)["errors"]
+    for flags, code, words in (
+        (file, 0, "0 chart(s) failed"),
+        ((), 0, "Missing required value: a4-agent: workload.image"),
+        (("--set", "workload.gpu=8"), 1, "did you mean workload.gpus?"),
+    ):
+        said = engines.helm3.run("lint", "--strict", str(CHART), *flags)
+        assert (said.returncode, words in said.stdout + said.stderr) == (code, True)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chart import seeds
 from tests.chart.cases import REFUSED
-from tests.chart.helm import ENGINE, Engines, HelmRefused, Rendered, Words
+from tests.chart.helm import Engines, HelmRefused, Rendered, Words
 
 DROP_THE_FLAG = "the agent does this now; drop the flag"
 IN_ITS_PLACE = "runs in its place"
@@ -66,17 +66,6 @@ MEANT = {
 }
 
 CASES = [(seed, values) for seed in MEANT for values in seeds.VALUES if (seed, values) not in REFUSED]
-by_line = pytest.mark.parametrize(("seed", "values"), CASES)
-
-
-@pytest.fixture
-def line(engines: Engines, words: Callable[[str], Words], seed: str, values: str) -> Rendered:
-    return engines.render(words(f"{seed} {values}"))
-
-
-@pytest.fixture
-def meant(seed: str) -> Meant:
-    return MEANT[seed]
 
 
 def test_every_line_has_its_meaning() -> None:
@@ -84,48 +73,33 @@ def test_every_line_has_its_meaning() -> None:
     assert lines == set(MEANT) == set(seeds.SEEDS)
 
 
-@by_line
-def test_pods_and_queue(line: Rendered, meant: Meant) -> None:
-    assert line.jobset["metadata"]["name"] == meant.release
-    assert (line.workload["image"], int(line.env["NNODES"])) == (meant.image, meant.pods)
-    assert line.workload["resources"]["limits"]["nvidia.com/gpu"] == 8
-    assert line.jobset["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "") == meant.queue
-
-
-@by_line
-def test_what_runs_and_whether_the_cluster_stays(line: Rendered, meant: Meant) -> None:
-    assert line.kind("ConfigMap") == []
-    assert (line.env.get("A4_WORKLOAD", ""), IN_ITS_PLACE in line.notes) == (meant.workload, bool(meant.workload))
-    assert line.env["SLEEP_INFINITY"] == str(meant.sleeps).lower()
-
-
-@by_line
-def test_a_bootstrap_script_is_ignored_but_for_its_port(line: Rendered, meant: Meant) -> None:
-    assert (DROP_THE_FLAG in line.notes, line.env["A4_SSH_PORT"]) == (meant.launcher, meant.port)
-    assert not any("StrictHostKeyChecking" in text for text in line.sources.values())
-
-
-@by_line
-def test_the_file_system_and_the_workspace_on_it(line: Rendered, meant: Meant) -> None:
+@pytest.mark.parametrize(("seed", "values"), CASES)
+def test_a_line_means_what_it_meant(engines: Engines, words: Callable[[str], Words], seed: str, values: str) -> None:
+    line, meant = engines.render(words(f"{seed} {values}")), MEANT[seed]
+    claimed = [path for path, volume in line.mounts.items() if "persistentVolumeClaim" in volume]
     drivers = [volume["spec"].get("csi", {}).get("driver", "nfs") for volume in line.kind("PersistentVolume")]
-    assert drivers == [meant.driver] * bool(meant.driver)
-    assert [path for path, volume in line.mounts.items() if "persistentVolumeClaim" in volume] == (
-        [meant.workspace] * bool(meant.driver)
-    )
-    assert line.env.get("PAI_WORKSPACE_ROOT", "") == meant.workspace
-
-
-@by_line
-def test_buckets(line: Rendered, meant: Meant, values: str) -> None:
-    sources = {path: volume["csi"]["volumeAttributes"] for path, volume in line.mounts.items() if "csi" in volume}
+    buckets = {path: one["csi"]["volumeAttributes"]["bucketName"] for path, one in line.mounts.items() if "csi" in one}
     preset = {"/artifacts": "cloud-samples-data"} if values == "old values" else {}
-    wanted = {"/gcs": meant.bucket} if meant.bucket else {}
-    assert {path: attributes["bucketName"] for path, attributes in sources.items()} == wanted | preset
-
-
-@by_line
-def test_variables_set_by_number(line: Rendered, meant: Meant) -> None:
-    assert line.env.get("TRAINING_MODE", "") == meant.training
+    assert buckets == preset | ({"/gcs": meant.bucket} if meant.bucket else {})
+    assert meant == Meant(
+        release=line.jobset["metadata"]["name"],
+        pods=int(line.env["NNODES"]),
+        sleeps=line.env["SLEEP_INFINITY"] == "true",
+        launcher=DROP_THE_FLAG in line.notes,
+        port=line.env["A4_SSH_PORT"],
+        workload=line.env.get("A4_WORKLOAD", ""),
+        queue=line.jobset["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", ""),
+        workspace=line.env.get("PAI_WORKSPACE_ROOT", ""),
+        training=line.env.get("TRAINING_MODE", ""),
+        driver="".join(drivers),
+        bucket=buckets.get("/gcs", ""),
+        image=line.workload["image"],
+    )
+    assert line.workload["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert line.kind("ConfigMap") == []
+    assert (IN_ITS_PLACE in line.notes) == bool(meant.workload)
+    assert not any("StrictHostKeyChecking" in text for text in line.sources.values())
+    assert claimed == [meant.workspace] * bool(meant.driver)
     assert ("TRAINING_MODE" in line.env.get("A4_USER_ENV", "").split()) == bool(meant.training)
     assert "HF_TOKEN" not in line.env
 
@@ -150,17 +124,14 @@ def test_the_recipe_of_pai_megatron_is_refused_without_its_storage(engines: Engi
         engines.render(seeds.words("s003-pai", "our values", tmp_path))
 
 
-@ENGINE
-def test_an_old_values_file_that_mounts_an_nfs_without_address_is_refused(
-    engines: Engines, tmp_path: Path, engine: str
-) -> None:
+def test_an_old_values_file_that_mounts_an_nfs_without_address_is_refused(engines: Engines, tmp_path: Path) -> None:
     """As the old testbed's does until its reader has filled it in; the old chart's pods then never started."""
     typed = seeds.words("s000-testbed", "old values", tmp_path)
     with pytest.raises(HelmRefused, match=r"volumes\.nfs\.ip"):
-        engines.render(typed, engine)
+        engines.render(typed)
 
     def with_(setting: str) -> Rendered:
-        return engines.render(replace(typed, flags=(*typed.flags, "--set", setting)), engine)
+        return engines.render(replace(typed, flags=(*typed.flags, "--set", setting)))
 
     assert "persistentVolumeClaim" in with_("volumes.nfs.ip=10.0.0.2").mounts["/mnt"]
     without = with_("volumes.nfs.enabled=false")
