@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.decide.tail import rank_of
-from tests.cluster.conftest import RUN_DIR, Start, all_codes
+from tests.cluster.conftest import RUN_DIR, Start, Trial, starting
 from tests.cluster.work import (
     AGENT,
     GATE,
@@ -68,66 +69,71 @@ def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
     tagged = agent(trial, 2, "mpirun", *given, "--", "sh", "-c", "echo $TOLD").stdout.encode().splitlines()
     assert sorted(rank_of(line, 0) or 0 for line in tagged) == [*range(9)], tagged
     assert all(line.endswith(b"1") for line in tagged)
-    if kind == "5":  # its libraries are not the system's
-        given = ["bash", "-c", "echo ${LD_LIBRARY_PATH%%:*}"]
-        first = agent(trial, 1, "mpirun", "-N", "1", "--", *given, env={"LD_LIBRARY_PATH": "/opt/nccl/lib"})
-        assert first.stdout.split() == [f"{ompi5}/lib"] * 3, first
-    left = agent(trial, 1, "mpirun", "-N", "1", "--", "sh", "-c", "mkdir out; hostname >out/name", cwd="/tmp")
-    got = agent(trial, 1, "get", "-o", "/tmp/got", "--files", "out/*", cwd="/tmp")
-    assert (left.returncode, got.returncode, "3 files of the workload" in got.stderr) == (0, 0, True), got
-    told = trial.cluster.exec(1, ["sh", "-c", "cat $(ls /tmp/got/files/*/out/name)"])
-    assert told.stdout.split() == hostnames(trial, 0, 1, 2)
-    many = agent(trial, 0, "mpirun", "-N", "1", "--", "head", "-c", "300000", "/dev/zero")
-    assert (many.returncode, len(many.stdout)) == (0, 900_000), "Open MPI 5 drops what a full pipe does not take"
+    if kind == "4":
+        left = agent(trial, 1, "mpirun", "-N", "1", "--", "sh", "-c", "mkdir out; hostname >out/name", cwd="/tmp")
+        got = agent(trial, 1, "get", "-o", "/tmp/got", "--files", "out/*", cwd="/tmp")
+        assert (left.returncode, got.returncode, "3 files of the workload" in got.stderr) == (0, 0, True), got
+        told = trial.cluster.exec(1, ["sh", "-c", "cat $(ls /tmp/got/files/*/out/name)"])
+        assert told.stdout.split() == hostnames(trial, 0, 1, 2)
+        return
+    # Its libraries are not the system's, and it drops what a full pipe does not take.
+    given = ["bash", "-c", "echo ${LD_LIBRARY_PATH%%:*}; exec head -c 300000 /dev/zero"]
+    much = agent(trial, 1, "mpirun", "-N", "1", "--", *given, env={"LD_LIBRARY_PATH": "/opt/nccl/lib"})
+    assert (much.returncode, much.stdout.count("\0")) == (0, 900_000)
+    assert much.stdout.replace("\0", "").split() == [f"{ompi5}/lib"] * 3
 
 
-def test_ends_of_mpirun(start: Start) -> None:
-    trial = sleeping(start, 3, gpus_per_pod=2)
-    own = agent(trial, 2, "mpirun", "--", "bash", "-c", f"exit $(({RANK} == 5 ? 23 : 0))")
+@pytest.fixture(scope="module")
+def asleep(no_pod_around_fixtures: None, torch: Path) -> Iterator[Trial]:
+    files = {"/job/place.py": program("place.py"), "/job/fails.py": program("one_fails.py")}
+    with starting() as start:
+        trial = sleeping(start, 3, gpus_per_pod=2, env={"A4_PYTHON": str(torch)}, files=files)
+        assert order(trial) == [0, 2, 1]
+        yield trial
+
+
+def test_ends_of_mpirun(asleep: Trial) -> None:
+    own = agent(asleep, 2, "mpirun", "--", "bash", "-c", f"exit $(({RANK} == 5 ? 23 : 0))")
     assert own.returncode == 23, own
     assert "rank 5 failed (pod 1, " in own.stderr
-    each = agent(trial, 1, "mpirun", "-N", "1", "--", "hostname")
-    assert sorted(each.stdout.split()) == sorted(hostnames(trial, *ALL)), each
-    absent = agent(trial, 0, "mpirun", "-np", "2", "--", "./no-such-program")
+    absent = agent(asleep, 0, "mpirun", "-np", "2", "--", "./no-such-program")
     assert absent.returncode == 66, absent
     assert "./no-such-program cannot be started" in absent.stderr
-    trial.cluster.exec(0, ["install", "-D", "/bin/true", "/job/here"])
-    elsewhere = agent(trial, 0, "mpirun", "--", "./here", cwd="/job")
+    asleep.cluster.exec(0, ["install", "-D", "/bin/true", "/own/here"])
+    elsewhere = agent(asleep, 0, "mpirun", "--", "./here", cwd="/own")
     assert elsewhere.returncode == 66, elsewhere
-    assert "the directory /job, in which mpirun was asked for, is missing (pods 1-2)" in elsewhere.stderr
-    elsewhere = agent(trial, 0, "mpirun", "--", "/job/here")
+    assert "the directory /own, in which mpirun was asked for, is missing (pods 1-2)" in elsewhere.stderr
+    elsewhere = agent(asleep, 0, "mpirun", "--", "/own/here")
     assert elsewhere.returncode == 66, elsewhere
-    assert "/job/here cannot be started: No such file or directory (pods 1-2)" in elsewhere.stderr
-    many = agent(trial, 0, "mpirun", "-np", "7", "--", "true")
+    assert "/own/here cannot be started: No such file or directory (pods 1-2)" in elsewhere.stderr
+    many = agent(asleep, 0, "mpirun", "-np", "7", "--", "true")
     assert (many.returncode, "there are 6 slots" in many.stderr) == (2, True), many
 
     # Ranks that go on, until they are let go, one is killed, or the command is interrupted.
     canary = "canary-5b0c"
     command = ("bash", "-c", f"echo here; {GATE}")
-    with following(trial, 1, "mpirun", "-N", "1", "--", *command, env={"TOLD": canary}) as (run, _):
+    with following(asleep, 1, "mpirun", "-N", "1", "--", *command, env={"TOLD": canary}) as (run, _):
         for _ in ALL:
             read_until(run.stdout, b"here\n")
         for index in ALL:
-            told = trial.cluster.exec(index, ["bash", "-c", TOLD_TO_RANKS]).stdout
+            told = asleep.cluster.exec(index, ["bash", "-c", TOLD_TO_RANKS]).stdout
             assert set(told.splitlines()) == {f"TOLD={canary}"}
-            shown = trial.cluster.exec(index, ["bash", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])
+            shown = asleep.cluster.exec(index, ["bash", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])
             assert canary not in shown.stdout
-        open_gate(trial)
+        open_gate(asleep)
         assert run.wait() == 0
-    with following(trial, 2, "mpirun", "--", "bash", "-c", "echo here; exec sleep 600") as (run, _):
+    with following(asleep, 2, "mpirun", "--", "bash", "-c", "echo here; exec sleep 600") as (run, _):
         for _ in range(6):
             read_until(run.stdout, b"here\n")
-        trial.until(1, "pkill -KILL -x sleep")
+        asleep.until(1, "pkill -KILL -x sleep")
         assert run.wait() == 137, run.stderr.read()
-        assert marked(trial, *ALL) == {}
-    with following(trial, 1, "mpirun", "--exclude", "0", "--", "bash", "-c", "echo here; exec sleep 600") as (run, _):
+        assert marked(asleep, *ALL) == {}
+    with following(asleep, 1, "mpirun", "--exclude", "0", "--", "bash", "-c", "echo here; exec sleep 600") as (run, _):
         for _ in range(4):
             read_until(run.stdout, b"here\n")
         run.signal(signal.SIGINT)
         assert run.wait() == 130
-        assert marked(trial, *ALL) == {}
-    trial.cluster.terminate()
-    all_codes(trial, 143)
+        assert marked(asleep, *ALL) == {}
 
 
 def test_an_agent_that_is_slow_to_hear_of_a_run(start: Start) -> None:
@@ -143,57 +149,50 @@ def test_an_agent_that_is_slow_to_hear_of_a_run(start: Start) -> None:
         assert (run.wait(), run.stdout.read()) == (0, b"here\nhere\n"), run.stderr.read()
 
 
-WRAPPER = """#!/bin/sh
-test -e /tmp/without-torch && exec {without} "$@"
-exec {torch} "$@"
-"""
 HOLDER = "import socket; s = socket.create_server(('0.0.0.0', 6002)); print('holds it', flush=True); input()"
 
 
-def test_torchrun(start: Start, torch: Path) -> None:
+def test_torchrun(asleep: Trial) -> None:
     """Programs without torch, whose import is most of the work: ranks that meet are in docs/journeys.md."""
-    wrapper = WRAPPER.format(torch=torch, without=sys.executable).encode()
-    files = {"/job/python": wrapper, "/job/place.py": program("place.py"), "/job/fails.py": program("one_fails.py")}
-    trial = sleeping(start, 3, gpus_per_pod=2, env={"A4_PYTHON": "/job/python"}, files=files)
-    assert order(trial) == [0, 2, 1]
-    done = agent(trial, 1, "torchrun", "--nodes", "2", "--", "place.py", cwd="/job")
-    nodes = [node for node in hostnames(trial, 0, 2) for _ in range(2)]
+    done = agent(asleep, 1, "torchrun", "--nodes", "2", "--", "place.py", cwd="/job")
+    nodes = [node for node in hostnames(asleep, 0, 2) for _ in range(2)]
     wanted = [f"{rank} of 4, {rank // 2}.{rank % 2} on {node} in /job" for rank, node in enumerate(nodes)]
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted), done
+    assert len(done.stderr.splitlines()) == 2, "how it begins, and how it ends"
+    expect_result("torchrun", result_of(asleep, done))
 
-    expect_result("torchrun", result_of(trial, done))
+    command = ["--no-python", "bash", "-c", "echo $RANK of $WORLD_SIZE on $(hostname)"]
+    alone = agent(asleep, 0, "torchrun", "--hosts", "1", "--", *command)
+    wanted = [f"{rank} of 2 on {node}" for rank, node in enumerate(hostnames(asleep, 1, 1))]
+    assert (alone.returncode, sorted(alone.stdout.splitlines())) == (0, wanted), alone
 
-    failed = agent(trial, 0, "torchrun", "--nodes", "2", "--", "/job/fails.py")
-    assert (failed.returncode, failed.stdout) == (1, "here\n" * 4), failed
-    assert "rank 2 has had enough" in failed.stderr
-    said = failed.stderr.partition(" ended with exit code 1: rank 2 failed")[2]
-    assert "(pod 2, " in said.partition("\n")[0], failed
-    assert "  last lines of its output:\n" in said and "rank 2 has had enough" in said, failed
-    assert said.splitlines()[-2] == "  3 ranks on 2 pods ended because of it: a4-agent logs RUN --rank N"
-    assert marked(trial, 0, 1, 2) == {}
+    asleep.cluster.exec(1, ["touch", "/job/absent.py"])
+    for words, name, pods in ((["absent.py"], "/job/absent.py", "0,2"), (["--no-python", "./a.sh"], "./a.sh", "0-2")):
+        absent = agent(asleep, 1, "torchrun", "--", *words, cwd="/job")
+        said = absent.stderr.splitlines()
+        assert (absent.returncode, len(said)) == (66, 3), absent
+        assert f"{name} cannot be started" in said[1] and said[1].endswith(f" (pods {pods})"), absent
 
-    with trial.cluster.popen(0, [sys.executable, "-c", HOLDER]) as holder:
+
+def test_ends_of_torchrun(asleep: Trial) -> None:
+    with asleep.cluster.popen(0, [sys.executable, "-c", HOLDER]) as holder:
         assert read_until(holder.stdout, b"\n") == b"holds it\n"
-        busy = agent(trial, 1, "torchrun", "--nodes", "2", "--", "/job/place.py")
+        busy = agent(asleep, 1, "torchrun", "--nodes", "2", "--", "/job/place.py")
         assert (busy.returncode, busy.stdout) == (71, ""), busy
         assert "MASTER_PORT 6002 on pod 0, " in busy.stderr
         assert "import socket; s = " in busy.stderr
-        assert marked(trial, 0, 1, 2) == {}
+        assert marked(asleep, *ALL) == {}
         # Without pod 0 another is the first, whose port is free.
-        command = ["--no-python", "bash", "-c", "echo $RANK of $WORLD_SIZE on $(hostname), $MASTER_ADDR"]
-        others = agent(trial, 0, "torchrun", "--exclude", "0", "--", *command)
-    lead, nodes = trial.cluster.spec.pod_name(2), [node for node in hostnames(trial, 2, 1) for _ in range(2)]
+        failed = agent(asleep, 0, "torchrun", "--exclude", "0", "--", "/job/fails.py")
+    lead, nodes = asleep.cluster.spec.pod_name(2), [node for node in hostnames(asleep, 2, 1) for _ in range(2)]
     wanted = [f"{rank} of 4 on {node}, {lead}" for rank, node in enumerate(nodes)]
-    assert (others.returncode, sorted(others.stdout.splitlines())) == (0, wanted), others
-
-    # A pod alone.
-    command[-1] = "echo $RANK of $WORLD_SIZE on $(hostname)"
-    alone = agent(trial, 0, "torchrun", "--hosts", "1", "--", *command)
-    wanted = [f"{rank} of 2 on {node}" for rank, node in enumerate(hostnames(trial, 1, 1))]
-    assert (alone.returncode, sorted(alone.stdout.splitlines())) == (0, wanted), alone
-    trial.cluster.exec(1, ["touch", "/tmp/without-torch"])
-    without = agent(trial, 2, "torchrun", "--hosts", "1", "--", "/job/place.py")
-    assert (without.returncode, "has no torch: set A4_PYTHON" in without.stderr) == (66, True), without
+    assert (failed.returncode, sorted(failed.stdout.splitlines())) == (1, wanted), failed
+    assert "rank 2 has had enough" in failed.stderr
+    said = failed.stderr.partition(" ended with exit code 1: rank 2 failed")[2]
+    assert "(pod 1, " in said.partition("\n")[0], failed
+    assert "  last lines of its output:\n" in said and "rank 2 has had enough" in said, failed
+    assert said.splitlines()[-2] == "  3 ranks on 2 pods ended because of it: a4-agent logs RUN --rank N"
+    assert marked(asleep, *ALL) == {}
 
 
 def test_what_a_program_writes_of_itself(start: Start) -> None:

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.local.running_command import Running
-from tests.cluster.conftest import END_SECONDS, Start, Trial
+from tests.cluster.conftest import END_SECONDS, Trial, starting
 from tests.cluster.work import AGENT, following, marked, order, read_until, sleeping
 from tests.local.helpers import CHECKOUT
 from tests.terminal import Terminal
@@ -31,14 +30,16 @@ DIFFER = {
 """Variables with another value in rank 3 than in rank 2, which the launcher has started."""
 
 
-def debugging(start: Start, torch: Path, **more: Any) -> Trial:
-    files = {"/job/debugged.py": PROGRAM.read_bytes()}
-    return sleeping(start, 2, gpus_per_pod=2, files=files, env={"A4_PYTHON": str(torch)}, **more)
+@pytest.fixture(scope="module")
+def trial(no_pod_around_fixtures: None, torch: Path) -> Iterator[Trial]:
+    with starting() as start:
+        files = {"/job/debugged.py": PROGRAM.read_bytes()}
+        yield sleeping(start, 2, gpus_per_pod=2, files=files, env={"A4_PYTHON": str(torch)})
 
 
-def words(launcher: str, *options: str) -> list[str]:
-    program = ["/job/debugged.py"] if launcher == "torchrun" else [sys.executable, "-u", "/job/debugged.py"]
-    return [launcher, "--without", "3", *options, "--", *program]
+def words(launcher: str, *arguments: str) -> list[str]:
+    python = [] if launcher == "torchrun" else [sys.executable, "-u"]
+    return [launcher, "--without", "3", "--", *python, "/job/debugged.py", *arguments]
 
 
 def invited(run: Running) -> tuple[int, str]:
@@ -69,9 +70,11 @@ def person(trial: Trial, pod: int, *typed: str) -> Iterator[tuple[Terminal, subp
             shell.kill()
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_one_rank_in_a_terminal(start: Start, torch: Path, launcher: str) -> None:
-    trial = debugging(start, torch)
+LAUNCHERS = pytest.mark.parametrize("launcher", DIFFER)
+
+
+@LAUNCHERS
+def test_one_rank_in_a_terminal(trial: Trial, launcher: str) -> None:
     with following(trial, 0, *words(launcher)) as (run, _):
         pod, line = invited(run)
         assert pod == order(trial)[1]
@@ -96,7 +99,10 @@ def test_one_rank_in_a_terminal(start: Start, torch: Path, launcher: str) -> Non
     again = trial.cluster.exec(pod, [line])
     assert (again.returncode, "rank 3 does not wait here" in again.stderr) == (1, True), again
 
-    with following(trial, 1, *words(launcher)) as (run, _):
+
+@LAUNCHERS
+def test_ends_of_a_rank_in_a_terminal(trial: Trial, launcher: str) -> None:
+    with following(trial, 1, *words(launcher, "stay")) as (run, _):
         pod, line = invited(run)
         with person(trial, pod, line) as (terminal, _):
             terminal.until("(Pdb) ")
@@ -109,14 +115,19 @@ def test_one_rank_in_a_terminal(start: Start, torch: Path, launcher: str) -> Non
         said = run.stderr.read().decode()
     assert re.search(rf"rank 3 (was killed by SIGHUP|failed) \(pod {pod}, ", said), said
 
-    with following(trial, 0, *words(launcher)) as (run, _):
+    with following(trial, 0, *words(launcher, "stay")) as (run, _):
         pod, line = invited(run)
         with person(trial, pod, line) as (terminal, shell):
             terminal.until("(Pdb) ")
             run.signal(signal.SIGINT)
             terminal.until("rank 3 was killed by SIGTERM")
             assert (run.wait(), shell.wait(END_SECONDS)) == (130, 143)
-    with following(trial, 0, *words(launcher)) as (run, _):
+    assert marked(trial, 0, 1) == {}
+
+
+@LAUNCHERS
+def test_nobody_comes_before_the_run_is_interrupted(trial: Trial, launcher: str) -> None:
+    with following(trial, 0, *words(launcher, "stay")) as (run, _):
         invited(run)
         run.signal(signal.SIGINT)
         assert run.wait() == 130

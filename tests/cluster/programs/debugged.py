@@ -1,8 +1,10 @@
-"""Ranks of torch, or of MPI, that meet; rank 3 stops in a debugger before that. Each leaves its environment."""
+"""Ranks of torch, or of MPI, that meet, or with an argument only stay; rank 3 stops in a debugger before that. Each
+leaves its environment."""
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 OF_MPI = "OMPI_COMM_WORLD_RANK" in os.environ
@@ -10,6 +12,8 @@ RANK = int(os.environ["OMPI_COMM_WORLD_RANK" if OF_MPI else "RANK"])
 Path(f"/job/environ-{RANK}").write_text(json.dumps(dict(os.environ)))
 if RANK == 3:
     breakpoint()  # noqa: T100
+if len(sys.argv) > 1:
+    time.sleep(1000)
 if OF_MPI:
     from mpi4py import MPI
 

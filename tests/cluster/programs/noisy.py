@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,12 +16,13 @@ def step(loss: float) -> None:
     if RANK == 3 and sys.argv[1] == "raises":
         raise ValueError("the loss is nan")
     if RANK == 3 and sys.argv[1] == "hangs":
+        Path("/mnt/hangs").touch()
         time.sleep(1000)
     dist.all_reduce(torch.tensor([loss]))
 
 
+dist.barrier()
 step(1.0)
 if sys.argv[1] == "stays":
     os.write(1, b"here\n")  # in one piece: under -u print writes the end of the line for itself
     time.sleep(1000)
-dist.destroy_process_group()

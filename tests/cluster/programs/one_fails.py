@@ -9,10 +9,11 @@ from pathlib import Path
 HERE = Path("/mnt/here")  # every pod has it
 
 HERE.mkdir(exist_ok=True)
-os.write(1, b"here\n")  # in one piece, unlike print
-(HERE / os.environ["RANK"]).touch()
-if os.environ["RANK"] == "2":
-    while len(list(HERE.iterdir())) < int(os.environ["WORLD_SIZE"]):
+rank, ranks, lead = (os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+os.write(1, f"{rank} of {ranks} on {os.uname().nodename}, {lead}\n".encode())  # in one piece, unlike print
+(HERE / rank).touch()
+if rank == "2":
+    while len(list(HERE.iterdir())) < int(ranks):
         time.sleep(0.1)
     raise ValueError("rank 2 has had enough")
 time.sleep(600)
