@@ -115,6 +115,10 @@ class Pod:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return int(children.split()[0])
 
+    def path(self, path: str) -> Path:
+        """Where that path of the pod is for us."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
     def tell(self, line: str) -> None:
         """Send one line to the pod's first process."""
         assert self.process.stdin
@@ -187,17 +191,6 @@ class Pods:
             pod.close()
         self.pods, self.hub = [], None
 
-    @property
-    def ssh_command(self) -> list[str]:
-        """The SSH client with the pods' configuration."""
-        return ["ssh", "-F", str(self.home / "ssh_config")]
-
-    def hostfile(self, slots: int, order: Sequence[int]) -> Path:
-        """Write a hostfile with `slots` for each pod of `order`."""
-        path = self.home / "hostfile"
-        path.write_text("".join(f"{self.names[index]} slots={slots}\n" for index in order))
-        return path
-
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of a pod with a plain image; TMPDIR is the pod's own, as Open MPI 5
         names its directories below it by PID alone, and short enough for socket paths."""
@@ -218,11 +211,6 @@ class Pods:
                 yield process
             finally:
                 process.kill()
-
-    def run(self, launch: Launch, at_its_end: Callable[[], bool] = lambda: False) -> End:
-        """Run a launch in the coordinator to its end; see `finish`."""
-        with self.started(launch) as process:
-            return self.finish(process, at_its_end)
 
     def finish(self, process: subprocess.Popen[str], at_its_end: Callable[[], bool] = lambda: False) -> End:
         """Wait for the end of a started launch, and end what holds its streams after that: 5.0.11 sometimes leaves a

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.decide.plan import Plan, PlannedPeer
-from agent.decide.runspec import RunSpec
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext
 from agent.workloads.torchrun import Torchrun
-from tests.mpi.conftest import ROOT
+from tests.mpi.conftest import open_mpi_4
 from tests.mpi.pods import End, Pods
+from tests.mpi.runs import Run
+from tests.programs.conftest import with_torch
 
-# Read when the tests are collected: later, no variable of the agent is left in the environment.
-TORCH = Path(os.environ.get("A4_TEST_TORCH", ROOT / ".venv-torch"))
-PORT = 29400
+ENV = {"OMP_NUM_THREADS": "1", "WORLD_SIZE": "16", "RANK": "5"}
 PROGRAM = """
 import os, sys
 import torch
@@ -29,9 +25,6 @@ dist.init_process_group("gloo")
 total = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(total)
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename}: {total.item():.0f}")
-if dist.get_rank() == int(sys.argv[1]):
-    sys.stdout.flush()
-    os._exit(7)  # not through the destructors of a process group whose other side still waits
 dist.barrier()
 dist.destroy_process_group()
 sys.stdout.flush()
@@ -39,91 +32,48 @@ os._exit(0)  # threads of gloo that let go of a tensor while Python ends abort t
 """
 
 
-@pytest.fixture
-def python() -> str:
-    path = TORCH / "bin" / "python"
-    if not path.exists():
-        why = f"no Python with torch at {path}: make setup, or name an environment that has it by A4_TEST_TORCH"
-        pytest.fail(why, pytrace=False)
-    return str(path)
-
-
-def contexts(pods: Pods, python: str, count: int, *args: str) -> list[RunContext]:
+def contexts(pods: Pods, count: int, python: str = "") -> list[RunContext]:
     """What the first so many pods know of one run."""
     program = pods.home / "train.py"
     program.write_text(PROGRAM)
-    peers = tuple(PlannedPeer(i, pods.names[i], pods.addresses[i], pods.pods[i].node) for i in range(count))
-    one = RunContext(
-        run_id="torchrun-test",
-        spec=RunSpec("torchrun", (str(program), *args), per_node=1),
-        plan=Plan("epoch", 2, peers),
-        index=0,
-        environ={**pods.environment(), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "16", "RANK": "5"},
-        master_port=PORT,
-        run_dir="/run",
-        token_file="/run/token",
-        ssh_config="",
-        interface="eth0",
-        python=sys.executable,
-        workload_python=python,
-        cores=1,
-    )
+    given = {"workload_python": python or str(with_torch("python"))}
+    wish: dict[str, Any] = {"order": range(count), "env": ENV, "per_node": 1}
+    one = Run(open_mpi_4(), pods, [str(program)], "torchrun", given=given, **wish).context
     return [replace(one, index=index) for index in range(count)]
 
 
-def run(pods: Pods, some: list[RunContext], first: int = 0) -> tuple[End, Judgement]:
-    """Start it on all pods, wait for its end on pod `first` and, if that is 0, on all."""
+def run(pods: Pods, some: list[RunContext]) -> tuple[list[End], Judgement]:
+    """Start it on all pods, and wait for its end on all."""
     with ExitStack() as stack:
         launches = [Torchrun().launch(context) for context in some]
-        processes = [
-            stack.enter_context(pods.started(launch, context.index))
-            for launch, context in zip(launches, some, strict=True)
-        ]
-        ends = {first: pods.finish(processes[first])}
-        if not ends[first].status:
-            ends |= {i: pods.finish(process) for i, process in enumerate(processes) if i != first}
-    statuses = {index: end.status for index, end in ends.items()}
-    one = ends[first]
-    outcome = Outcome(
-        one.status,
-        statuses=statuses,
-        first=first if one.status else None,
-        failures={first: FailedPart(one.output, pods.pods[first].run(f"cat {some[first].torch_error} || true"))},
-    )
-    whole = End(one.status, "".join(end.stdout for end in ends.values()), "".join(end.stderr for end in ends.values()))
-    return whole, Torchrun().judge(some[0], outcome)
+        processes = [stack.enter_context(pods.started(launch, index)) for index, launch in enumerate(launches)]
+        ends = [pods.finish(process) for process in processes]
+    statuses, failures = {index: end.status for index, end in enumerate(ends)}, {0: FailedPart(ends[0].output)}
+    outcome = Outcome(ends[0].status, statuses=statuses, first=0 if ends[0].status else None, failures=failures)
+    return ends, Torchrun().judge(some[0], outcome)
 
 
 @pytest.mark.faults
-def test_all_reduce_over_two_pods(pods: Pods, python: str) -> None:
-    some = [replace(context, keep_ranks=True) for context in contexts(pods, python, 2, "-1")]
-    end, judgement = run(pods, some)
-    assert judgement.end.code == 0, end
-    assert sorted(end.stdout.splitlines()) == ["rank 0 of 2 on node-0: 3", "rank 1 of 2 on node-1: 3"]
+def test_all_reduce_over_two_pods(pods: Pods) -> None:
+    some = [replace(context, keep_ranks=True) for context in contexts(pods, 2)]
+    ends, judgement = run(pods, some)
+    assert judgement.end.code == 0, ends
     for rank in (0, 1):
-        assert f"rank {rank} of 2" in pods.pods[rank].run(f"cat {some[rank].ranks_output}/{rank}")
+        said = f"rank {rank} of 2 on node-{rank}: 3\n"
+        assert ends[rank].stdout == pods.pods[rank].path(f"{some[rank].ranks_output}/{rank}").read_text() == said
 
 
-@pytest.mark.faults
-def test_a_process_that_fails_is_named(pods: Pods, python: str) -> None:
-    _, judgement = run(pods, contexts(pods, python, 2, "1"), first=1)
-    end = judgement.end
-    assert (end.code, end.origin) == (1, "workload")
-    assert end.what == "rank 1 ended with exit code 7"
-    assert end.where == f"pod 1, {pods.names[1]}, pod name not known, node {pods.pods[1].node}"
-
-
-def test_a_busy_port_is_named(pods: Pods, python: str) -> None:
+def test_a_busy_port_is_named(pods: Pods) -> None:
     """The lead's agent looks before the start; this is for who takes the port after that."""
-    pods.pods[0].run(
-        f"{python} -m http.server {PORT} >/dev/null 2>&1 & until ss -Htln | grep -q {PORT}; do sleep 0.1; done"
-    )
-    some = contexts(pods, python, 1, "-1")
-    assert Torchrun().launch(some[0]).port == PORT
+    some = contexts(pods, 1)
+    port = some[0].master_port
+    busy = f"python3 -m http.server {port} >/dev/null 2>&1 & until ss -Htln | grep -q {port}; do sleep 0.1; done"
+    pods.pods[0].run(busy)
+    assert Torchrun().launch(some[0]).port == port
     _, judgement = run(pods, some)
-    assert judgement.end.code == 71 and f"MASTER_PORT {PORT}" in judgement.end.what, judgement
+    assert judgement.end.code == 71 and f"MASTER_PORT {port}" in judgement.end.what, judgement
 
 
 def test_a_python_without_torch_is_66(pods: Pods) -> None:
-    _, judgement = run(pods, contexts(pods, "/usr/bin/python3", 1, "-1"))
+    _, judgement = run(pods, contexts(pods, 1, "/usr/bin/python3"))
     assert judgement.end.code == 66 and "/usr/bin/python3 has no torch" in judgement.end.what, judgement
