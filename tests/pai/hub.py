@@ -11,9 +11,10 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import socket
 from typing import Any, NamedTuple
@@ -41,7 +42,6 @@ class Fault:
     status: int = 0
     cut: int = -1
     """The connection ends after so many bytes of the content."""
-    bytes_per_second: float = 0.0
     held: threading.Event | None = None
     """The end of the content does not come before this is set."""
     times: int = 1
@@ -58,7 +58,6 @@ class Hub:
     """Without it models are not shown; empty: they are for everyone."""
     faults: list[Fault] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    closing: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, method: str, path: str) -> Fault | None:
@@ -113,12 +112,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Requests are in `seen`."""
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
     def do_GET(self) -> None:
         self.close_connection = True
         path = urlsplit(self.path).path
@@ -137,6 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b'{"error": "not here"}', {"X-Error-Code": "RevisionNotFound"})
         else:
             self._answer(200, json.dumps(found).encode(), {})
+
+    do_HEAD = do_POST = do_GET  # noqa: N815  # as http.server calls them
 
     def _content(self, path: str, fault: Fault | None) -> None:
         file, headers = self.hub.content(path) or (None, {})
@@ -174,8 +169,6 @@ class _Handler(BaseHTTPRequestHandler):
             if fault and fault.held and at + _CHUNK >= cut:
                 fault.held.wait()
             self.wfile.write(content[at : min(at + _CHUNK, cut)])
-            if fault and fault.bytes_per_second:
-                self.hub.closing.wait(_CHUNK / fault.bytes_per_second)
 
     def _git(self, path: str, fault: Fault | None) -> None:
         """`git http-backend`, as a web server runs it."""
@@ -209,36 +202,28 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
 
-class Serving:
-    """The hub on a listening socket, in threads of this process, until `close`."""
-
-    def __init__(self, hub: Hub, listening: socket) -> None:
-        self.hub = hub
-        handler = type("Handler", (_Handler,), {"hub": hub})
-        self._server: HTTPServer = _Quiet(listening.getsockname(), handler, bind_and_activate=False)
-        self._server.socket.close()
-        self._server.socket = listening
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Serving:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.hub.closing.set()
-        for fault in self.hub.faults:
-            if fault.held:
-                fault.held.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
 class _Quiet(ThreadingHTTPServer):
     daemon_threads = False  # so that `server_close` waits for them
 
     def handle_error(self, *_: object) -> None:
         """Clients are killed in these tests, and go in the middle of an answer."""
+
+
+@contextmanager
+def serving(hub: Hub, listening: socket) -> Iterator[None]:
+    """The hub on a listening socket, in threads of this process."""
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    server = _Quiet(listening.getsockname(), handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = listening
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        for fault in hub.faults:
+            if fault.held:
+                fault.held.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -29,7 +29,7 @@ from agent.local.syscalls import (
 from tests.cluster.conftest import Trial
 from tests.local.helpers import cluster_of, eventually
 from tests.pai import stand_in
-from tests.pai.hub import Serving
+from tests.pai.hub import serving
 
 WORKSPACE = "/mnt"
 Result = TypeVar("Result")
@@ -136,7 +136,7 @@ class Workplace:
         )
         with cluster, ExitStack() as stack:
             self.do(cluster.build)
-            stack.enter_context(Serving(self.hub, listening_in(cluster)))
+            stack.enter_context(serving(self.hub, listening_in(cluster)))
             cluster.start_pods()
             trial = Trial(cluster)
             yield trial
