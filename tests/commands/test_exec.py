@@ -113,25 +113,7 @@ def test_ctrl_c_shows_what_has_come(agent: FakeAgent, type_command: Type) -> Non
     assert "a4-agent: pods 0-3: exit code 143 (SIGTERM)\n" in err
 
 
-def test_a_reader_that_goes(agent: FakeAgent, type_command: Type) -> None:
-    typed = type_command("exec", "x")
-    agent.until(lambda: bool(agent.asked("wait")))
-    typed.stdout.close()
-    agent.runs[0].say(0, b"x\n")
-    agent.runs[0].end()
-    assert typed.process.wait() == 141
-    assert b"Traceback" not in typed.stderr.read()
-
-
 # What is kept, and whom it waits for
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 RUN = RunInfo("exec-0", (0, 1, 2, 5), 0, (0, 1, 2, 5))
@@ -173,27 +155,22 @@ def test_what_many_pods_print_takes_no_more_than_what_few_do(capfd: Shown, as_js
 
 
 def test_whom_it_waits_for(capfd: Shown) -> None:
-    clock = Clock()
-    kept = FoldedOutput(RUN, clock)
+    now = 1000.0
+    kept = FoldedOutput(RUN, lambda: now)
     assert kept.idle() == 10.0
     kept.over(1)
-    clock.now += 10.0
+    now += 10.0
     assert kept.idle() == REPORT_SECONDS
     assert capfd.readouterr().err == "a4-agent: exec-0 waits for 3 of 4 pods: 0,2,5 (for 10 s)\n"
     kept.over(0)
-    clock.now += REPORT_SECONDS - 1
+    now += REPORT_SECONDS - 1
     assert kept.idle() == 1
     assert capfd.readouterr().err == ""
-    clock.now += 1
+    now += 1
     kept.idle()
     assert capfd.readouterr().err == "a4-agent: exec-0 waits for 2 of 4 pods: 2,5 (for 40 s)\n"
-
-
-def test_it_waits_for_nobody_when_all_have_ended(capfd: Shown) -> None:
-    clock = Clock()
-    kept = FoldedOutput(RUN, clock)
-    for pod in RUN.outputs:
+    for pod in (2, 5):
         kept.over(pod)
-    clock.now += 100
+    now += 100
     assert kept.idle() is None
     assert capfd.readouterr().err == ""
