@@ -226,7 +226,7 @@ def test_heirs_of_a_child_are_not_given_up_while_we_do_not_read(
             loop.later(2 * process.LAST_OUTPUT_SECONDS, late)
 
     def late() -> None:
-        assert (child.said[1], child.statuses) == (b"child\n", [])
+        assert child.said[1] == b"child\n" and not child.statuses
         open_fifo(go)
         wait_until(done.exists)
         read_away(read, BACKLOG - 300_000)

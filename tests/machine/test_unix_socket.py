@@ -37,7 +37,9 @@ class Agent(Listening):
 
     def close(self) -> None:
         self.loop.forget(self.door.fileno())
-        for end in (self.door, *self.channels, *self.clients):
+        for channel in self.channels:
+            channel.close()
+        for end in (self.door, *self.clients):
             end.close()
 
 
