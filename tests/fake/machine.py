@@ -32,7 +32,7 @@ from agent.machine.api import (
 )
 from agent.machine.api import T as T
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
-from tests.fake.net import FakeEnd, public_of
+from tests.fake.net import FakeEnd
 from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, Life, tool_of
 from tests.fake.storage import FakeClient, FakeKeeperProcess, FakeSpool, Hangs
 
@@ -60,9 +60,8 @@ class FakeMachine:
         scripts = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh", "enter-run.sh")]
         self.files = {TERMINATION_LOG: "", **dict.fromkeys(scripts, "#!/bin/sh\n"), **pod.files}
         self.files |= dict.fromkeys(pod.scripts, "")
-        for name in PROFILES:
-            self.files[shipped("env", f"{name}.env")] = Path(shipped("env", f"{name}.env")).read_text()
-        self.files[shipped("env", "baselines.json")] = Path(shipped("env", "baselines.json")).read_text()
+        settings = [shipped("env", name) for name in ("baselines.json", *(f"{name}.env" for name in PROFILES))]
+        self.files |= {path: Path(path).read_text() for path in settings}
         self.spools: dict[str, FakeSpool] = {}
         self.keepers: list[FakeKeeperProcess] = []
         self._desk: Callable[[Channel], None] | None = None
@@ -107,9 +106,6 @@ class FakeMachine:
         for end in self.ends:
             end.close()
 
-    def post(self, seconds: float, action: Callable[[], None]) -> Timer:
-        return self.world.clock.after(seconds, lambda: self.call(action))
-
     def die(self) -> None:
         """The container is gone, and all that was in it."""
         self.alive = False
@@ -123,12 +119,9 @@ class FakeMachine:
     def listens(self, address: str, port: int) -> bool:
         return self.alive and self.sshd is not None and not self.sshd.over and (address, port) in self.sshd.bound
 
-    def ssh_file(self, option: str) -> str | None:
-        assert self.sshd is not None
-        return self.files.get(self.sshd.option(option))
-
-    def host_key(self) -> str:
-        return public_of(self.ssh_file("HostKey") or "")
+    def ssh_file(self, option: str) -> str:
+        """What its sshd reads there."""
+        return self.files.get(self.sshd.option(option), "") if self.sshd else ""
 
     def knock(self, command: str, end: FakeEnd) -> bool:
         """A channel's command has been started here; False when no agent answers it."""
@@ -150,7 +143,9 @@ class FakeMachine:
         return 1_700_000_000 + self.world.clock.now + self.pod.clock
 
     def later(self, seconds: float, action: Callable[[], None]) -> Timer:
-        return self.post(seconds, action)
+        return self.world.clock.after(seconds, lambda: self.call(action))
+
+    post = later
 
     # Network
 
@@ -180,20 +175,17 @@ class FakeMachine:
         return [Interface("eth0", self.pod.address)]
 
     def hostname(self) -> str:
-        self._may_break("hostname")
         return f"node-{self.pod.index}"
 
     # Hardware and programs
 
     def gpu_count(self) -> int:
-        self._may_break("gpu_count")
         return 8
 
     def memory_kills(self) -> int:
         return self.pod.memory_kills
 
     def core_count(self) -> int:
-        self._may_break("core_count")
         return 64
 
     def find_program(self, name: str, path: str) -> str | None:
@@ -204,10 +196,12 @@ class FakeMachine:
     ) -> OSError | None:
         if cwd in self.pod.hanging:
             raise Hangs
-        for program in (*programs, *files):
-            if os.path.basename(program) in self.pod.unstartable:
-                return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
-        return None
+        refused = [error for program in (*programs, *files) if (error := self._refusal(program))]
+        return next((error for error in refused if error.errno == errno.ENOENT), None)
+
+    def _refusal(self, program: str) -> OSError | None:
+        number = self.pod.refusing.get(os.path.basename(program))
+        return OSError(number, os.strerror(number), program) if number else None
 
     def start(
         self,
@@ -218,13 +212,10 @@ class FakeMachine:
         emitted: bool = False,
         marks: RunMarks | None = None,
     ) -> Child:
-        program = os.path.basename(launch.argv[0])
         if marks is not None and launch.cwd in self.pod.hanging:
             raise Hangs  # the agent itself: starting a process waits for its program
-        if program in self.pod.unstartable:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.argv[0])
-        if program in self.pod.refusing:
-            raise OSError(self.pod.refusing[program], os.strerror(self.pod.refusing[program]))
+        if refused := self._refusal(launch.argv[0]):
+            raise refused
         is_sshd, is_report = launch.argv[0] == SSHD, "report" in launch.argv
         tool = tool_of(launch)
         kind = FakeSshd if is_sshd else FakeReport if is_report else FakeTool if tool else FakeChild
@@ -242,8 +233,6 @@ class FakeMachine:
 
     def spool(self, directory: str, limit: int) -> FakeSpool:
         self._may_fail(f"{directory}/", parent=False)
-        if self.pod.unspoolable:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)
         self.spools[directory] = FakeSpool()
         return self.spools[directory]
 
@@ -259,6 +248,8 @@ class FakeMachine:
         ended: Callable[[KeeperProcess, int], None],
         base: str = "",
     ) -> FakeKeeperProcess:
+        if refused := self._refusal("keep-results.py"):
+            raise refused
         process = FakeKeeperProcess(self.world.clock, self.post, self.pod, self.spools, directory, heard, ended)
         self.keepers.append(process)
         return process
@@ -275,26 +266,18 @@ class FakeMachine:
 
     def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
         """The others that are asked so look at the processes of a run."""
+        said: object
         if "agent.lifecycle.runs.part_health" in argv:
-            self._answer(
-                self.pod.readings.pop(0) if len(self.pod.readings) > 1 else self.pod.readings[0],
-                self.pod.reading_seconds,
-                seconds,
-                done,
-            )
-            return
-        if "doctor" in argv:
-            self._answer(self.pod.health, self.pod.reading_seconds, seconds, done)
-            return
-        records = PodRecords(self.pod.index, f"pod-{self.pod.index}", "", processes=self.pod.processes)
-        found = LookAnswer(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
-        self._answer(wire.to_json(found), self.pod.evidence_seconds, seconds, done)
-
-    def _answer(self, said: object, needed: float | None, seconds: float, done: Callable[[str], None]) -> None:
-        if needed is not None and needed <= seconds:
-            self.post(needed, lambda: done(json.dumps(said)))
+            said, needed = self.pod.readings[0], self.pod.reading_seconds
+            self.pod.readings = self.pod.readings[1:] or self.pod.readings
+        elif "doctor" in argv:
+            said, needed = self.pod.health, self.pod.reading_seconds
         else:
-            self.post(seconds, lambda: done(""))
+            records = PodRecords(self.pod.index, f"pod-{self.pod.index}", "", processes=self.pod.processes)
+            found = LookAnswer(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
+            said, needed = wire.to_json(found), self.pod.evidence_seconds
+        comes = needed is not None and needed <= seconds
+        self.post(needed or 0.0 if comes else seconds, lambda: done(json.dumps(said) if comes else ""))
 
     def make_cgroup(self, path: str) -> bool:
         if os.path.dirname(path) in self.directories:
@@ -408,7 +391,3 @@ class FakeMachine:
                 raise OSError(number, os.strerror(number), *([] if number == errno.ENOSPC else [path]))
         if parent and os.path.dirname(path) not in self.directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-    def _may_break(self, method: str) -> None:
-        if method in self.pod.broken:
-            raise RuntimeError(f"{method} is broken")

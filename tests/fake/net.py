@@ -191,9 +191,9 @@ class Network:
         """As sshd would: by the files that the pod's own agent has written."""
         if not host.listens(target.address, target.port) or self.unreached(caller.pod.index, host.pod.index):
             return Problem("ssh", f"SSH to {target.address}:{target.port} broke: connection closed")
-        if host.host_key() != target.host_key:
-            return _wrong_key(target, host.host_key())
-        if public_of(target.client_key).split()[1] not in (host.ssh_file("AuthorizedKeysFile") or "").split():
+        if (host_key := public_of(host.ssh_file("HostKey"))) != target.host_key:
+            return _wrong_key(target, host_key)
+        if public_of(target.client_key).split()[1] not in host.ssh_file("AuthorizedKeysFile").split():
             text = f"{target.address} refuses the job's SSH key (another secret or epoch there?)"
             return Problem("key-refused", text)
         pipe = Pipe(self, caller, host)

@@ -56,21 +56,16 @@ class FakePod(FakeStorage):
         self.metadata_seconds: float | None = 0.05
         self.whereabouts = Whereabouts({"physical_host": f"/cluster/rack-{index % 2}/host-{index}"})
         self.programs = {"sshd": SSHD, "mpirun": "/usr/bin/mpirun"}
-        self.unstartable: set[str] = set()
         self.unkillable: list[int] = []
         """Processes of runs that stay whatever is done."""
         self.refusing: dict[str, int] = {}
         """Program → errno, when a process of it is to be started."""
-        self.broken: set[str] = set()
-        """Methods of the machine that raise what nobody expects."""
         self.busy: dict[str, str] = {}
         """Address on which the SSH port is taken → who holds it."""
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
         self.out_of_descriptors = False
         """No directory can be listed, and so no run be prepared."""
-        self.unspoolable = False
-        """No spool can be begun."""
         self.threadless = False
         """No more threads can be started."""
         self.memory_kills = 0

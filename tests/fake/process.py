@@ -44,6 +44,9 @@ STUBBORN = Life(seconds=None, term_seconds=None)
 class FakeChild:
     """A process on one machine; `ended` gets its status once."""
 
+    stream = 1
+    """Where it prints."""
+
     def __init__(
         self, machine: FakeMachine, launch: Launch, ended: Callable[[int], None], output: Callable[[int, bytes], None]
     ) -> None:
@@ -61,7 +64,7 @@ class FakeChild:
     def live(self, life: Life) -> None:
         self.life = life
         if life.output:
-            self.machine.post(0.001, lambda: self.output(1, life.output))
+            self.machine.post(0.001, lambda: self.output(self.stream, life.output))
         if life.seconds is not None:
             self.machine.post(life.seconds, lambda: self.die(life.status))
 
@@ -112,12 +115,7 @@ def tool_of(launch: Launch) -> str:
 class FakeTool(FakeChild):
     """Where it ends well, a script does what the pod says of it."""
 
-    def live(self, life: Life) -> None:
-        self.life = life
-        if life.output:
-            self.machine.post(0.001, lambda: self.output(2, life.output))
-        if life.seconds is not None:
-            self.machine.post(life.seconds, lambda: self.die(life.status))
+    stream = 2
 
     def die(self, status: int) -> None:
         tool = tool_of(self.launch)

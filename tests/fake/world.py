@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.decide.messages import Message
 from tests.fake.clock import Action, Clock, Event
 from tests.fake.net import Network
 from tests.fake.pod import FakePod
@@ -20,8 +21,9 @@ class FakeWorld:
     """Pods that see each other only through the fake network. Everything in it repeats exactly."""
 
     def __init__(
-        self, pods: int = 4, workload: str = "none", env: Mapping[str, str] | None = None, seed: int = 0
+        self, pods: int = 4, workload: str = "none", env: Mapping[str, str] | None = None, seed: int = 0, **each: Any
     ) -> None:
+        """`each`: attributes of every pod."""
         random.seed(seed)  # tenacity draws its jitter there
         self.random = random.Random(seed)
         self.clock = Clock()
@@ -30,6 +32,7 @@ class FakeWorld:
         self.env = dict(env or {})
         self.pods: list[FakePod] = []
         self.pods.extend(FakePod(self, index) for index in range(pods))
+        self.every(**each)
         self._begun = False
         self._events = 0
 
@@ -42,6 +45,13 @@ class FakeWorld:
 
     def others(self, *indices: int) -> list[FakePod]:
         return [pod for pod in self.pods if pod.index not in indices]
+
+    def every(self, **fields: Any) -> None:
+        """Set attributes of every pod."""
+        for pod in self.pods:
+            for name, value in fields.items():
+                assert hasattr(pod, name)
+                setattr(pod, name, value)
 
     def at(self, second: float, action: Action) -> Event:
         """Let something happen at a second of this world."""
@@ -77,6 +87,12 @@ class FakeWorld:
         self.until(lambda: number in client.answers, self.seconds + LIMIT_SECONDS)
         return client.answers[number]
 
+    def slip_in(self, message: Message, sender: int, receiver: int = 0) -> None:
+        """Something that an agent would not say, from one pod to another, of which one is the coordinator."""
+        role: Any = self.pod(sender).agent.role
+        link = role.coordinator.link if sender else role.roster.peers[receiver].link
+        self.pod(sender).agent.post(0, lambda: link.say(message))
+
     def submit(self, index: int, workload: str, **wish: Any) -> str:
         """Submit a run in a pod; returns its id."""
         answer = self.ask(index, "submit", spec={"workload": workload, "by": f"pod {index}", **wish})
@@ -85,7 +101,7 @@ class FakeWorld:
         return run_id
 
     def asleep(self) -> bool:
-        return all(pod.living and pod.state()["phase"] == "sleeping" for pod in self.pods)
+        return all(pod.living and pod.has("result-known") and pod.state()["phase"] == "sleeping" for pod in self.pods)
 
     def wait(self, seconds: float) -> None:
         """Let that much time pass."""
@@ -128,3 +144,11 @@ class FakeWorld:
             parts.append(f"--- pod {pod.index}: code {pod.code} at {pod.ended_at}, events {pod.events()}")
             parts.append(pod.log.getvalue()[-6000:])
         return "\n".join(parts)
+
+
+def all_are(code: int, pods: int = 4) -> dict[int, int | None]:
+    return dict.fromkeys(range(pods), code)
+
+
+USUAL = FakeWorld(1).pod(0).settings
+"""Where nothing is set."""

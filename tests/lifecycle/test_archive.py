@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
-import os
-from collections.abc import Callable, Sequence
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,64 +13,33 @@ from hypothesis import strategies as st
 
 from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
-from agent.machine.api import KeeperProcess, Machine, Timer
-from tests.fake.clock import Clock
-from tests.fake.storage import PROGRAM, FakeKeeperProcess, FakeSpool, FakeStorage
+from agent.machine.api import SERVER_SECONDS
+from tests.fake.machine import FakeMachine
+from tests.fake.storage import HEADER, PROGRAM, FakeSpool
+from tests.fake.world import FakeWorld
 
-HEADER = 9
-SILENT = "no answer for 10 s"
+SILENT = f"no answer for {SERVER_SECONDS:g} s"
 FULL = "No space left on device"
 STALE = "Stale file handle"
 LATE = "it did not answer in time"
 PIECE_BYTES = PROGRAM.PIECE_BYTES
 
 
-class FakeMachine:
-    """As much of a machine as an archive needs."""
-
-    def __init__(self, clock: Clock, storage: FakeStorage, spool: FakeSpool) -> None:
-        self.clock = clock
-        self.processes: list[FakeKeeperProcess] = []
-        self.unstartable = False
-        self._storage = storage
-        self._spool = spool
-
-    def now(self) -> float:
-        return self.clock.now
-
-    def later(self, seconds: float, action: Callable[[], None]) -> Timer:
-        return self.clock.after(seconds, action)
-
-    def start_keeper(
-        self,
-        directory: str,
-        number: int,
-        heard: Callable[[Sequence[str]], None],
-        ended: Callable[[KeeperProcess, int], None],
-        base: str = "",
-    ) -> FakeKeeperProcess:
-        if self.unstartable:
-            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        spools = {"/spool": self._spool}
-        process = FakeKeeperProcess(self.clock, self.clock.after, self._storage, spools, directory, heard, ended)
-        self.processes.append(process)
-        return process
-
-
 class Bench:
     """An archive with all that is around it, and what it has said."""
 
     def __init__(self, most: int = 1_000_000) -> None:
-        self.clock = Clock()
-        self.spool = FakeSpool(most)
-        self.storage = FakeStorage()
+        world = FakeWorld(1)
+        self.clock = world.clock
+        self.storage = world.pod(0)
+        self.machine = FakeMachine(self.storage)
+        self.machine.role = cast(Any, SimpleNamespace(bug=pytest.fail))
+        self.spool = self.machine.spools["/spool"] = FakeSpool(most)
         self.stream = io.StringIO()
         self.ends: list[float] = []
         self.lines = 0
-        self.machine = FakeMachine(self.clock, self.storage, self.spool)
         pod_log = PodLog(self.spool, "/spool", "pod-logs/worker-1.log")
-        log = Log(stream=self.stream)
-        self.archive = Archive(cast(Machine, self.machine), log, "/results", set(), pod_log)
+        self.archive = Archive(self.machine, Log(stream=self.stream), "/results", set(), pod_log)
 
     def say(self, count: int = 1) -> None:
         for _ in range(count):
@@ -92,7 +60,7 @@ class Bench:
 
     def kill(self, status: int = -9) -> None:
         """End the process that stores, if there is one."""
-        for process in self.machine.processes[-1:]:
+        for process in self.machine.keepers[-1:]:
             process.end(status)
 
     def finish(self, seconds: float | None) -> None:
@@ -164,19 +132,14 @@ def test_the_whole_at_the_end(bench: Bench) -> None:
     assert len(bench.storage.tried) == 3 and len(bench.ends) == 1
 
 
-def test_a_short_log_takes_one_file(bench: Bench) -> None:
-    bench.say(3)
+@pytest.mark.parametrize(("count", "seconds"), [(3, 0), (0, 100)])
+def test_a_short_log_takes_one_file(bench: Bench, count: int, seconds: int) -> None:
+    bench.say(count)
+    bench.until(seconds)
     bench.finish(None)
-    bench.until(1)
-    assert (bench.files, bench.storage.tried) == ({"": lines(0, 3)}, ["pod-logs/worker-1.log"])
+    bench.until(seconds + 1)
+    assert (bench.files, bench.storage.tried) == ({"": lines(0, count)}, ["pod-logs/worker-1.log"])
     assert len(bench.ends) == 1 and bench.said == []
-
-
-def test_a_pod_that_printed_nothing(bench: Bench) -> None:
-    bench.until(100)
-    bench.finish(20)
-    bench.until(101)
-    assert (bench.files, len(bench.ends), bench.said) == ({"": ""}, 1, [])
 
 
 @pytest.mark.parametrize("why", [SILENT, FULL, "Read-only file system", STALE])
@@ -285,17 +248,6 @@ def test_at_the_end_nobody_waits_long_for_what_lasts(bench: Bench, why: str) -> 
     assert bench.said[-1] == LOST.format(bench.spool.end, why)
 
 
-def test_without_a_limit_what_lasts_is_waited_for(bench: Bench) -> None:
-    bench.breaks(FULL)
-    bench.say(3)
-    bench.finish(None)
-    bench.until(1000)
-    assert bench.ends == []
-    bench.mends()
-    bench.until(1020)
-    assert bench.files == {"": lines(0, 3)} and len(bench.ends) == 1
-
-
 def test_the_whole_does_not_fit_but_the_pieces_do(bench: Bench) -> None:
     bench.storage.room = len(lines(0, 3))
     bench.say(3)
@@ -321,27 +273,19 @@ def test_a_limit_that_comes_later(bench: Bench) -> None:
     assert len(bench.ends) == 2
 
 
-def test_a_limit_that_comes_later_and_a_directory_that_is_back(bench: Bench) -> None:
-    """It does not wait for the next turn of a try without a limit."""
+@pytest.mark.parametrize(("limit", "seconds"), [(None, 20), (2, 1)])
+def test_without_a_limit_what_lasts_is_waited_for(bench: Bench, limit: float | None, seconds: float) -> None:
+    """A limit that comes later does not wait for the next turn of a try without one."""
     bench.say(3)
     bench.breaks(FULL)
     bench.finish(None)
     bench.until(1000)
+    assert bench.ends == []
     bench.mends()
-    bench.finish(2)
-    bench.until(1001)
+    if limit:
+        bench.finish(limit)
+    bench.until(1000 + seconds)
     assert bench.files == {"": lines(0, 3)} and len(bench.ends) == 1
-
-
-def test_the_end_while_a_piece_is_under_way(bench: Bench) -> None:
-    bench.say(3)
-    bench.breaks(SILENT)
-    bench.until(36)
-    bench.mends()
-    bench.say(2)
-    bench.finish(20)
-    bench.until(60)
-    assert bench.files == {"": lines(0, 5)} and bench.said == []
 
 
 def test_more_was_printed_than_the_pod_keeps() -> None:
@@ -415,16 +359,6 @@ def test_or_which_are_missing(bench: Bench, why: str, after: int) -> None:
     assert bench.files["/results/result.json"] == "{}", "it was tried again"
 
 
-def test_a_file_that_is_not_to_be_replaced(bench: Bench) -> None:
-    bench.storage.stored["/results/a"] = "of somebody else"
-    bench.archive.keep("a", "text", new=True)
-    bench.finish(30)
-    bench.until(10)
-    assert bench.files["/results/a"] == "of somebody else"
-    assert "error: not stored in /results: a (it is there already, and left as it is)" in bench.said
-    assert len(bench.ends) == 1
-
-
 def test_a_file_that_does_not_fit_costs_only_itself(bench: Bench) -> None:
     bench.storage.room = 100
     bench.say(3)
@@ -483,7 +417,7 @@ def test_a_process_that_always_ends_is_not_waited_for(bench: Bench) -> None:
 
 def test_no_process_can_be_started(bench: Bench) -> None:
     bench.say(3)
-    bench.machine.unstartable = True
+    bench.storage.refusing["keep-results.py"] = errno.ENOMEM
     bench.finish(60)
     bench.until(10)
     why = "the process that stores files cannot be started: Cannot allocate memory"
@@ -495,7 +429,7 @@ def test_a_large_file_has_more_time(bench: Bench) -> None:
     bench.breaks(SILENT)
     bench.archive.keep("a", "text")
     bench.until(1)
-    bench.machine.processes[0].say("alive", str(16 << 24))
+    bench.machine.keepers[0].say("alive", str(16 << 24))
     bench.until(25)
     assert bench.said == []
     bench.until(40)
@@ -506,10 +440,10 @@ def test_no_more_than_three_processes_hang(bench: Bench) -> None:
     bench.say(3)
     bench.breaks(SILENT)
     bench.until(600)
-    assert len(bench.machine.processes) == 3
+    assert len(bench.machine.keepers) == 3
     bench.mends()
     bench.until(640)
-    assert len(bench.machine.processes) == 4
+    assert len(bench.machine.keepers) == 4
     assert list(bench.files.values()) == [lines(0, 3)]
 
 

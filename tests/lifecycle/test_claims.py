@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agent.decide.sync.claims import FENCE, claim_directory
+from agent.decide.sync.claims import claim_directory
 from agent.decide.sync.facts import seal
 from agent.errors import DirectoryUnusable, PeerLost
 from agent.lifecycle.sharing.claim import Claim
 from agent.machine.shared_files import SharedAnswer, Steps
-from tests.fake.clock import EPOCH, Clock
+from tests.fake.clock import Clock
 from tests.fake.shared import Done, FakeFiles, FakePod, Folders, begin
 
 LEASE = 12.0
@@ -158,16 +158,20 @@ def test_a_holder_that_dies_is_followed_by_one_other_after_its_lease() -> None:
     assert world.writes_alternate()
 
 
-def test_a_holder_that_wakes_up_finds_that_it_has_lost_it_and_writes_nothing() -> None:
+@pytest.mark.parametrize("pause", [LEASE / 4, 3 * LEASE])
+def test_a_holder_that_wakes_up_too_late_finds_that_it_has_lost_it_and_writes_nothing(pause: float) -> None:
     world = World()
     holder, other = world.writers("a", "b")
     holder.want()
     other.want(5.0)
     world.run(20.0)
-    holder.pod.pause(3 * LEASE)
+    holder.pod.pause(pause)
     world.run(21.0)
     before = [at for name, at in world.written if name == "a"]
     world.run(100.0)
+    if pause < LEASE:
+        assert (holder.lost, [name for name, _ in world.held]) == ("", ["a"])
+        return
     taken, late = f"another has taken the claim {NAME} over", f"the claim {NAME} could not be renewed"
     assert holder.lost.startswith((taken, late))
     assert [at for name, at in world.written if name == "a"] == before
@@ -205,17 +209,6 @@ def test_who_waits_is_told_when_the_storage_does_not_answer_for_too_long() -> No
     said = len(writer.said)
     world.run(30 * LEASE)
     assert len(writer.said) == said and not world.held
-
-
-def test_a_holder_that_was_stopped_for_less_goes_on() -> None:
-    world = World()
-    holder, other = world.writers("a", "b")
-    holder.want()
-    other.want(5.0)
-    world.run(20.0)
-    holder.pod.pause(LEASE / 4)
-    world.run(100.0)
-    assert (holder.lost, [name for name, _ in world.held]) == ("", ["a"])
 
 
 @pytest.mark.parametrize(
@@ -268,14 +261,3 @@ def test_random_writers_never_write_at_the_same_time() -> None:
         if any(not writer.pod.dead and writer.name not in got for writer in writers):
             assert world.written[-1][1] > 118.0, f"seed {seed}: one waits, and nobody writes"
     assert taken_over > RUNS / 4
-
-
-def test_the_fence_is_before_the_lease() -> None:
-    world = World()
-    (writer,) = world.writers("a")
-    writer.want()
-    world.run(10.0)
-    assert writer.claim is not None
-    assert 0 < writer.claim.until - EPOCH < 10.0 + LEASE * FENCE
-    writer.give_back()
-    assert writer.claim.until == 0.0

@@ -17,9 +17,7 @@ TCPX = {"A4_PROFILE": "a3-tcpx"}
 
 def tcpx_world(pods: int, workload: str, **spoil: Any) -> FakeWorld:
     """Pods with TCPX, of which the last has these other things."""
-    world = FakeWorld(pods, workload, TCPX)
-    for pod in world.pods:
-        pod.inventory = {**INVENTORY, **of_tcpx()}
+    world = FakeWorld(pods, workload, TCPX, inventory={**INVENTORY, **of_tcpx()})
     world.pod(pods - 1).inventory = {**INVENTORY, **of_tcpx(), **spoil}
     return world
 

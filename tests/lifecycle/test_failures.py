@@ -8,47 +8,25 @@ from signal import SIGKILL, SIGTERM
 import pytest
 
 from agent.lifecycle.runs.running import FAILING_SECONDS
+from agent.lifecycle.waits import BEAT_SECONDS
 from tests.decide.test_torch_failures import CLOSED, OOM, entry, summary
-from tests.fake.process import FOREVER, STUBBORN, Life
-from tests.fake.world import FakeWorld
-from tests.lifecycle.test_submitted import ends, sleeping
+from tests.fake.process import STUBBORN
+from tests.fake.world import USUAL, FakeWorld
+from tests.lifecycle.test_submitted import ends, running
 from tests.lifecycle.test_told import ENV, SAVES, Tell, by_cancel, by_ctrl_c, by_sigterm, signals
 
-LEASE = 30.0
-BEATS = 10.0
+LEASE = USUAL.lease
+BEATS = 2 * BEAT_SECONDS
 MISSED = summary(entry(0, 0, 1, CLOSED), entry(1, 1, -15))
 """What torchrun prints where a rank has missed another."""
 KILLED = summary(entry(0, 2, -9))
 
 
-def running(
-    workload: str = "script",
-    pods: int = 4,
-    *,
-    exclude: Sequence[str] = (),
-    life: Life = FOREVER,
-    env: dict[str, str] | None = None,
-) -> tuple[FakeWorld, str]:
-    """A sleeping cluster in which a run goes on; the run's id."""
-    world = sleeping(pods, env)
-    for pod in world.pods:
-        pod.life = life
-    wish = {"args": ["./program"]} if workload == "torchrun" else {}
-    run_id = world.submit(1, workload, exclude=list(exclude), **wish)
-    world.until_event("run-started")
-    world.wait(5)
-    return world, run_id
-
-
 def fail(world: FakeWorld, index: int, status: int = 1, said: str = "", seconds: float = 0.5) -> None:
     """The process of this pod fails after that time."""
     child = world.pod(index).agent.children[-1]
-
-    def happen() -> None:
-        child.output(2, said.encode())
-        child.die(status)
-
-    world.clock.after(seconds, happen)
+    world.clock.after(seconds, lambda: child.output(2, said.encode()))
+    world.clock.after(seconds, lambda: child.die(status))
 
 
 def lose(world: FakeWorld, how: str, *indices: int) -> None:
@@ -58,7 +36,7 @@ def lose(world: FakeWorld, how: str, *indices: int) -> None:
         elif how == "cut off":
             world.net.isolate(index)
         else:
-            world.pod(index).pause(200)
+            world.pod(index).pause(2 * LEASE)
 
 
 @pytest.mark.parametrize("how", ["killed", "cut off", "stopped"])
@@ -136,7 +114,7 @@ def test_the_pod_that_fails_may_itself_be_lost() -> None:
     assert "was killed by SIGKILL" in end["why"]
 
 
-@pytest.mark.parametrize("away", [5.0, 25.0])
+@pytest.mark.parametrize("away", [5.0, LEASE - 5])
 def test_a_pod_that_is_back_before_its_lease_is_over_was_not_lost(away: float) -> None:
     world, run_id = running()
     lose(world, "cut off", 2)
@@ -194,8 +172,7 @@ def test_a_pod_that_was_told_to_end_after_ranks_of_others_have_missed_its() -> N
 
 def test_a_limit_that_is_still_looked_into_does_not_explain_a_failure() -> None:
     world, run_id = running("torchrun", env={"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
-    for pod in world.pods:
-        pod.evidence_seconds = 8.0
+    world.every(evidence_seconds=8.0)
     fail(world, 0, said=MISSED, seconds=60)
     end = ends(world, 1, run_id)["end"]
     assert "hit the time limit" in world.pod(0).log.getvalue()

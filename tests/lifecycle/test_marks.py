@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Any
+
 import pytest
 
 from agent.decide.run_marks import group_of
 from agent.machine.api import RunMarks
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
-from tests.lifecycle.test_submitted import ends
+from tests.lifecycle.test_submitted import ends, sleeping
 
 OWN = "/sys/fs/cgroup/kubepods.slice/pod.scope"
 GROUPS = {"/proc/self/status": "CapEff:\t00000000a80425fb\n", "/proc/self/gid_map": "0 0 4294967295\n"}
@@ -16,17 +19,11 @@ CGROUPS = {
     "/proc/self/mountinfo": "26 23 0:24 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw\n",
     "/proc/self/cgroup": "0::/kubepods.slice/pod.scope\n",
 }
-KINDS = {"privileged": (GROUPS | CGROUPS, {OWN}), "not there": (GROUPS | CGROUPS, set()), "mark only": ({}, {OWN})}
-
-
-def sleeping(files: dict[str, str], directories: set[str]) -> FakeWorld:
-    world = FakeWorld(3, "none", {"SLEEP_INFINITY": "true"})
-    for pod in world.pods:
-        pod.files |= files
-        pod.directories |= directories
-        pod.life = FOREVER
-    world.until(lambda: all(pod.living and pod.has("result-known") for pod in world.pods) and world.asleep())
-    return world
+KINDS: dict[str, dict[str, Any]] = {
+    "privileged": {"files": GROUPS | CGROUPS, "directories": {OWN}},
+    "not there": {"files": GROUPS | CGROUPS},
+    "mark only": {"directories": {OWN}},
+}
 
 
 def cgroups(world: FakeWorld) -> list[str]:
@@ -35,11 +32,10 @@ def cgroups(world: FakeWorld) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pod_marks_its_processes_of_a_run(kind: str) -> None:
-    files, directories = KINDS[kind]
-    world = sleeping(files, directories)
+    world = sleeping(3, life=FOREVER, **KINDS[kind])
     run_id = world.submit(0, "mpirun", args=["./train"])
     world.until(lambda: bool(world.pod(0).workloads()))
-    groups = [group_of(f"{run_id}.{index}") if files else 0 for index in range(3)]
+    groups = [group_of(f"{run_id}.{index}") if kind != "mark only" else 0 for index in range(3)]
     made = [f"{OWN}/a4-{run_id}.{index}" if kind == "privileged" else "" for index in range(3)]
     assert cgroups(world) == [path for path in made if path]
     for pod, group, path in zip(world.pods, groups, made, strict=True):
@@ -52,10 +48,9 @@ def test_every_pod_marks_its_processes_of_a_run(kind: str) -> None:
 
 
 def test_processes_that_stay_are_told() -> None:
-    world = sleeping(*KINDS["privileged"])
+    world = sleeping(3, **KINDS["privileged"])
     world.pod(1).unkillable += range(100, 112)
-    for pod in world.pods:
-        pod.life = Life(0, 1)
+    world.every(life=Life(0, 1))
     assert ends(world, 0, world.submit(0, "torchrun", args=["./train"]))["end"]["code"] == 0
     assert "SIGKILL has not ended 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, … " in world.pod(1).log.getvalue()
     assert "SIGKILL" not in world.pod(0).log.getvalue()
@@ -63,8 +58,8 @@ def test_processes_that_stay_are_told() -> None:
 
 @pytest.mark.parametrize("workload", ["mpirun", "torchrun", "exec"])
 def test_a_run_that_cannot_begin_leaves_no_cgroup(workload: str) -> None:
-    world = sleeping(*KINDS["privileged"])
+    world = sleeping(3, **KINDS["privileged"])
     for pod in world.pods:
-        pod.unstartable |= {"train", "python3"}
+        pod.refusing |= dict.fromkeys(("train", "python3"), errno.ENOENT)
     assert ends(world, 0, world.submit(0, workload, args=["./train"]))["end"]["code"] == 66
     assert cgroups(world) == []

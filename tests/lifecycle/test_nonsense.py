@@ -128,10 +128,7 @@ def named(value: Any, run: str) -> Any:
 def new_world() -> FakeWorld:
     # One that only says that it ends waits for another coordinator so long.
     env = {"A4_LEASE_SECONDS": str(LEASE), "A4_PEER_TIMEOUT_SECONDS": "60"}
-    world = FakeWorld(PODS, "script", env)
-    for pod in world.pods:
-        pod.life = Life(seconds=30.0)
-    return world
+    return FakeWorld(PODS, "script", env, life=Life(seconds=30.0))
 
 
 def running() -> FakeWorld:
@@ -151,8 +148,7 @@ def expect_no_bug(world: FakeWorld) -> None:
 @given(nonsense(OF_WORKERS))
 def test_what_a_worker_says(said: Message) -> None:
     world = running()
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
-    world.pod(2).agent.post(0, lambda: link.say(named(said, world.pod(0).state()["run"]["id"])))
+    world.slip_in(named(said, world.pod(0).state()["run"]["id"]), 2)
     expect_no_bug(world)
 
 
@@ -162,8 +158,7 @@ def test_what_a_worker_says_while_the_cluster_forms(said: Message) -> None:
     world = new_world()
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
-    world.pod(2).agent.post(0, lambda: link.say(said))
+    world.slip_in(said, 2)
     expect_no_bug(world)
 
 
@@ -172,8 +167,7 @@ def test_facts_of_another_pod(index: int) -> None:
     world = new_world()
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
-    link = world.pod(2).agent.role.coordinator.link  # type: ignore[union-attr]
-    world.pod(2).agent.post(0, lambda: link.say(message(TellFacts(FACTS._replace(index=index)))))
+    world.slip_in(message(TellFacts(FACTS._replace(index=index))), 2)
     assert set(world.run().values()) == {75}, world.dump()
     assert f"facts of pod {index}" in world.pod(0).said()["why"]
 
@@ -182,9 +176,7 @@ def test_facts_of_another_pod(index: int) -> None:
 @given(nonsense(OF_COORDINATORS))
 def test_what_a_coordinator_says(said: Message) -> None:
     world = running()
-    roster = world.pod(0).agent.role.roster  # type: ignore[union-attr]
-    run = world.pod(0).state()["run"]["id"]
-    world.pod(0).agent.post(0, lambda: roster.peers[2].link.say(named(said, run)))
+    world.slip_in(named(said, world.pod(0).state()["run"]["id"]), 0, 2)
     expect_no_bug(world)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tests.fake.process import FOREVER, Life
@@ -19,9 +21,7 @@ def started(world: FakeWorld) -> list[int]:
 @pytest.mark.parametrize("workload", ["mpirun", "torchrun"])
 @pytest.mark.parametrize("late", [1, 3])
 def test_nobody_starts_before_the_last_is_prepared(workload: str, late: int) -> None:
-    world = sleeping()
-    for pod in world.pods:
-        pod.life = Life(3, 5)
+    world = sleeping(life=Life(3, 5))
     world.pod(late).pause(8)
     run_id = world.submit(0, workload, args=["./train"])
     world.wait(7)
@@ -42,7 +42,7 @@ def test_a_command_beside_runs_waits_for_nobody() -> None:
 def test_a_missing_program_is_named_with_its_pods(workload: str) -> None:
     world = sleeping(5, {"A4_PYTHON": "/opt/venv/train"})
     for index in (1, 2, 4):
-        world.pod(index).unstartable.add("train")
+        world.pod(index).refusing["train"] = errno.ENOENT
     end = ends(world, 0, world.submit(0, workload, args=["./train"]))["end"]
     assert (end["code"], end["origin"], end["where"]) == (66, "agent", "pods 1-2,4")
     assert "cannot be started: No such file or directory" in end["what"]
@@ -50,9 +50,7 @@ def test_a_missing_program_is_named_with_its_pods(workload: str) -> None:
 
 
 def test_a_working_directory_that_hangs_on_one_pod() -> None:
-    world = sleeping(4, {"A4_LEASE_SECONDS": "20"})
-    for pod in world.pods:
-        pod.life = FOREVER
+    world = sleeping(4, {"A4_LEASE_SECONDS": "20"}, life=FOREVER)
     world.pod(2).hanging.add("/nfs/job")
     begun = world.seconds
     end = ends(world, 0, world.submit(0, "mpirun", args=["./train"], cwd="/nfs/job"))["end"]
@@ -64,9 +62,7 @@ def test_a_working_directory_that_hangs_on_one_pod() -> None:
 
 def test_a_command_beside_a_run_hangs_in_its_directory() -> None:
     """Where a person stands in a directory of a server that has stopped: the command waits, the pod goes on."""
-    world = sleeping(4, {"A4_LEASE_SECONDS": "20"})
-    for pod in world.pods:
-        pod.life = FOREVER
+    world = sleeping(4, {"A4_LEASE_SECONDS": "20"}, life=FOREVER)
     run_id = world.submit(0, "torchrun", args=["./train"])
     world.wait(5)
     world.pod(2).hanging.add("/nfs/job")
@@ -90,9 +86,7 @@ def test_a_run_that_is_cancelled_before_it_begins_starts_nothing() -> None:
 
 def test_a_command_that_has_not_begun_has_no_state_to_save() -> None:
     """exec waits for nobody: the other pods have begun."""
-    world = sleeping()
-    for pod in world.pods:
-        pod.life = FOREVER
+    world = sleeping(life=FOREVER)
     world.pod(2).hanging.add("/nfs/job")
     run_id = world.submit(0, "exec", args=["./train"], cwd="/nfs/job")
     world.wait(1)

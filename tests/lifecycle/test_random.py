@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake.clock import Action
 from tests.fake.pod import KILLED
 from tests.fake.process import Life
-from tests.fake.world import FakeWorld
+from tests.fake.world import USUAL, FakeWorld
 from tests.laws import examples
 
 PODS = 4
-TIMEOUT, LEASE, GRACE = 60.0, 12.0, 30.0
+TIMEOUT, LEASE, GRACE = 60.0, 12.0, USUAL.grace
 LONGEST = TIMEOUT + 40 + LEASE + 3 * GRACE
 """Deadline, then a run, a lease for those who are lost, and the end of each pod."""
 
@@ -28,26 +30,21 @@ class Fault:
     lasts: float = 0.0
 
     def apply(self, world: FakeWorld) -> None:
-        pod = world.pod(self.pod)
-        if self.kind == "kill":
-            world.at(self.second, pod.kill)
-        elif self.kind == "term":
-            world.at(self.second, pod.signal)
-        elif self.kind == "late":
+        pod, net, again = world.pod(self.pod), world.net, self.second + self.lasts
+        if self.kind == "late":
             pod.starts = self.second
-        elif self.kind == "restart":
-            world.at(self.second, pod.kill)
-            world.at(self.second + self.lasts, pod.start)
-        elif self.kind == "agent":
-            world.at(self.second, pod.kill_agent)
-        elif self.kind == "pause":
-            world.at(self.second, lambda: pod.pause(self.lasts))
-        elif self.kind == "cut":
-            world.at(self.second, lambda: world.net.cut(self.pod))
-        else:
-            world.at(self.second, lambda: world.net.isolate(self.pod))
-            if self.kind == "silence":
-                world.at(self.second + self.lasts, lambda: world.net.heal(self.pod))
+        happens: dict[str, Sequence[tuple[float, Action]]] = {
+            "kill": [(self.second, pod.kill)],
+            "term": [(self.second, pod.signal)],
+            "restart": [(self.second, pod.kill), (again, pod.start)],
+            "agent": [(self.second, pod.kill_agent)],
+            "pause": [(self.second, lambda: pod.pause(self.lasts))],
+            "cut": [(self.second, lambda: net.cut(self.pod))],
+            "isolate": [(self.second, lambda: net.isolate(self.pod))],
+            "silence": [(self.second, lambda: net.isolate(self.pod)), (again, lambda: net.heal(self.pod))],
+        }
+        for second, action in happens.get(self.kind, ()):
+            world.at(second, action)
 
     @property
     def excuses(self) -> bool:

@@ -7,7 +7,7 @@ import errno
 import io
 import json
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 import jsonschema
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from agent.decide.grace import MOST_STORE_SECONDS
 from agent.lifecycle.keeping.run_logs import RunLogs
 from agent.log import Log
+from agent.machine.api import SERVER_SECONDS
 from scripts.result_schema import result_schema
 from tests.fake.pod import DIR
 from tests.fake.process import FOREVER, Life
@@ -24,6 +25,7 @@ from tests.lifecycle.test_submitted import ends, printed, sleeping
 SCHEMA = result_schema(strict=True)
 RESULTS = "/gcs/testbed-logs/job/uid.0.0"
 FULL = "No space left on device"
+SILENT = f"no answer for {SERVER_SECONDS:g} s"
 REPORT = {"A4_REPORT": "true", "A4_RESULTS_DIR": RESULTS}
 
 
@@ -66,35 +68,25 @@ def test_a_run_that_ends_well() -> None:
         assert phases["plan-ready"] <= phases["process-started"] < phases["process-ended"]
 
 
-@pytest.mark.parametrize(
-    ("life", "status"),
-    [(Life(3, 5), "failed"), (Life(-9, 5), "failed"), (FOREVER, "ended")],
-)
+@pytest.mark.parametrize(("life", "status"), [(Life(-9, 5), "failed"), (FOREVER, "ended")])
 def test_a_run_that_does_not(life: Life, status: str) -> None:
     world = FakeWorld(3, "script", REPORT)
     world.pod(1).life = life
-    world.until_event("run-started")
-    if life is FOREVER:
-        for pod in world.pods:
-            pod.signal()
+    for pod in world.pods:
+        world.at(8, pod.signal)
     world.run()
     assert result(world)["verdict"]["status"] == status
 
 
-@pytest.mark.parametrize("life", [Life(0, 5), Life(3, 5)])
-def test_the_end_of_the_log_says_where_they_are(life: Life) -> None:
-    world = FakeWorld(2, "script", {"A4_RESULTS_DIR": RESULTS})
-    world.pod(1).life = life
+@pytest.mark.parametrize(("code", "env"), [(0, {"A4_RESULTS_DIR": RESULTS}), (3, {"A4_RESULTS_DIR": RESULTS}), (0, {})])
+def test_the_end_of_the_log_says_where_they_are(code: int, env: dict[str, str]) -> None:
+    """Unless they go with the pod."""
+    world = FakeWorld(2, "script", env)
+    world.pod(1).life = Life(code, 5)
     world.run()
-    where = f"results and logs of this attempt: {RESULTS}\n"
-    assert where in world.pod(0).log.getvalue()
-    assert where not in world.pod(1).log.getvalue()
-
-
-def test_results_that_go_with_the_pod_are_not_promised() -> None:
-    world = FakeWorld(2, "script")
-    world.run()
-    assert "results and logs of this attempt" not in world.pod(0).log.getvalue()
+    where = "results and logs of this attempt"
+    assert (f"{where}: {RESULTS}\n" in world.pod(0).log.getvalue()) == bool(env)
+    assert where not in world.pod(1).log.getvalue() + ("" if env else world.pod(0).log.getvalue())
 
 
 def test_pods_that_differ_stand_in_it() -> None:
@@ -102,6 +94,7 @@ def test_pods_that_differ_stand_in_it() -> None:
     world.pod(2).env = {"GPUS_PER_NODE": "4"}
     world.run()
     assert {"what": "GPUS_PER_NODE", "usual": "8", "odd": {"4": [2]}} in result(world)["differences"]
+    assert "GPUS_PER_NODE" in world.pod(0).log.getvalue()
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -168,11 +161,10 @@ def test_a_slow_results_directory_delays_the_words_and_nobody_else() -> None:
     assert "not stored" not in world.pod(0).log.getvalue()
 
 
-@pytest.mark.parametrize(("storage", "why"), [("stuck", "no answer for 10 s"), (FULL, FULL)])
+@pytest.mark.parametrize(("storage", "why"), [("stuck", SILENT), (FULL, FULL)])
 def test_or_which_results_are_missing(storage: str, why: str) -> None:
     world = sleeping(2, {"A4_RESULTS_DIR": RESULTS})
-    for pod in world.pods:
-        pod.storage = storage
+    world.every(storage=storage)
     run = world.submit(1, "script")
     before = world.seconds
     assert ends(world, 1, run)["missing"] == f"result.json ({why})"
@@ -180,32 +172,32 @@ def test_or_which_results_are_missing(storage: str, why: str) -> None:
     assert f"not stored in {RESULTS}/runs/{run}: result.json ({why})" in world.pod(0).log.getvalue()
     about = world.ask(1, "submit", spec={"workload": "exec", "args": ["hostname"]})["ok"]
     assert ends(world, 1, about["run"])["missing"] == ""
-    for pod in world.pods:
-        pod.storage = ""
+    world.every(storage="")
     world.wait(60)
     assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored, "it was tried again"
 
 
-@pytest.mark.parametrize("problem", [FULL, "Read-only file system", "Permission denied", "Not a directory"])
-def test_a_results_directory_that_takes_nothing_any_more_does_not_hold_up_the_end(problem: str) -> None:
-    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": RESULTS})
-    for pod in world.pods:
-        pod.life = Life(seconds=100, output=b"words\n")
+@pytest.mark.parametrize(
+    ("problem", "why", "most"), [(FULL, FULL, 15), ("stuck", "3 processes hang", MOST_STORE_SECONDS + 5)]
+)
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_results_directory_that_takes_nothing_any_more_does_not_change_the_end(
+    problem: str, why: str, most: float, code: int
+) -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": RESULTS}, life=Life(seconds=100, output=b"words\n"))
+    world.pod(1).life = Life(code, 100, output=b"words\n")
     world.until_event("run-started")
+    world.every(storage=problem)
+    assert set(world.run().values()) == {code}, world.dump()
+    assert world.last() < 100 + most
     for pod in world.pods:
-        pod.storage = problem
-    assert set(world.run().values()) == {0}, world.dump()
-    assert world.last() < 100 + 15
-    for pod in world.pods:
-        assert f"bytes of this pod's log could not be stored in {RESULTS}: {problem}" in pod.log.getvalue()
-    assert f"not stored in {RESULTS}: result.json ({problem})" in world.pod(0).log.getvalue()
+        assert f"bytes of this pod's log could not be stored in {RESULTS}: {why}" in pod.log.getvalue()
+    assert f"not stored in {RESULTS}: result.json ({why}" in world.pod(0).log.getvalue()
 
 
 def test_neither_does_a_run_directory_that_is_full() -> None:
     """Results are in it, too, unless another directory is set."""
-    world = FakeWorld(3, "script")
-    for pod in world.pods:
-        pod.life = Life(seconds=100, output=b"words\n")
+    world = FakeWorld(3, "script", life=Life(seconds=100, output=b"words\n"))
     world.until_event("run-started")
     world.wait(5)
     for pod in world.pods:
@@ -215,9 +207,12 @@ def test_neither_does_a_run_directory_that_is_full() -> None:
     assert "not stored in /run/a4-agent/results: result.json" in world.pod(0).log.getvalue()
 
 
-def test_without_a_spool_the_files_are_stored_all_the_same() -> None:
+def test_without_a_spool_the_files_are_stored_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spool(directory: str, limit: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, FULL, directory)
+
     world = sleeping(2, {"A4_RESULTS_DIR": RESULTS})
-    world.pod(0).unspoolable = True
+    monkeypatch.setattr(world.pod(0).agent, "spool", spool)
     run = world.submit(1, "script")
     assert ends(world, 1, run)["missing"] == ""
     assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
@@ -227,8 +222,7 @@ def test_without_a_spool_the_files_are_stored_all_the_same() -> None:
 def test_too_many_runs_whose_results_cannot_be_stored() -> None:
     """The oldest is given up, and what is lost of it is said."""
     world = sleeping(2, {"A4_RESULTS_DIR": RESULTS})
-    for pod in world.pods:
-        pod.storage = FULL
+    world.every(storage=FULL)
     runs = []
     for _ in range(12):
         runs.append(world.submit(1, "script"))
@@ -264,37 +258,30 @@ def test_without_a_report_the_result_is_still_there(status: int, level: str) -> 
     assert f"{RESULTS}/report.html" not in world.pod(0).stored
 
 
-def test_a_report_that_takes_for_ever_ends_with_the_pods_patience() -> None:
-    world = FakeWorld(2, "script", REPORT)
-    world.pod(0).report_life = FOREVER
-    assert set(world.run().values()) == {0}
-    assert world.last() < 10 + MOST_STORE_SECONDS + 15
-    assert f"not stored in {RESULTS}: report.html" in world.pod(0).log.getvalue()
-
-
-def test_told_to_end_the_pod_does_not_wait_for_a_report() -> None:
+@pytest.mark.parametrize(("is_told", "most"), [(False, MOST_STORE_SECONDS + 15), (True, 10)])
+def test_a_report_that_takes_for_ever_ends_with_the_pods_patience(is_told: bool, most: float) -> None:
+    """Told to end, the pod does not wait for it."""
     world = FakeWorld(2, "script", {**REPORT, "A4_GRACE_SECONDS": "10"})
     world.pod(0).report_life = FOREVER
     world.until_event("result-known")
     before = world.seconds
-    for pod in world.pods:
+    for pod in world.pods if is_told else ():
         pod.signal()
     assert set(world.run().values()) == {0}
-    assert world.last() - before < 10
+    assert world.last() - before < most
+    assert f"not stored in {RESULTS}: report.html" in world.pod(0).log.getvalue()
 
 
 def test_the_report_of_a_later_run_is_its_own() -> None:
     world = sleeping(3, REPORT)
     world.pod(0).report_life = Life(seconds=30.0)
-    first = world.submit(1, "script")
-    ends(world, 1, first)
-    second = world.submit(1, "script")  # while the page of the first is still made
-    ends(world, 1, second)
+    runs = []
+    for _ in range(2):  # the page of the first is still made
+        runs.append(world.submit(1, "script"))
+        ends(world, 1, runs[-1])
     world.wait(80)
-    for run in (first, second):
-        assert (
-            world.pod(0).stored[f"{RESULTS}/runs/{run}/report.html"] == f"page of /run/a4-agent/runs/{run}/result.json"
-        )
+    pages = [world.pod(0).stored[f"{RESULTS}/runs/{run}/report.html"] for run in runs]
+    assert pages == [f"page of /run/a4-agent/runs/{run}/result.json" for run in runs]
     assert f"{RESULTS}/report.html" not in world.pod(0).stored, "forming alone needs no page"
 
 
@@ -346,16 +333,20 @@ def test_nothing_else_is_read(run: str, name: str) -> None:
 # Progress
 
 
-def test_a_long_run_says_what_it_does_and_is_still_silent() -> None:
-    world = sleeping(2, {"A4_STALL_TIMEOUT_SECONDS": "24"})
-    for pod in world.pods:
-        pod.life = FOREVER
-    run = world.submit(1, "collectives")
-    world.wait(3)
-    doing = {"step": "doing", "what": "all_reduce, 1 GiB", "number": 31, "of": 120}
+def note_doing(world: FakeWorld, run: str, what: str) -> str:
+    """A run of `collectives` has noted what it is doing; the file."""
+    doing = {"step": "doing", "what": what, "number": 31, "of": 120}
     start = {"step": "start", "version": 1, "program": "collectives", "ranks": 16, "backend": "nccl", "versions": {}}
     record = f"/run/a4-agent/runs/{run}/record.jsonl"
     world.pod(0).agent.files[record] = "".join(json.dumps(line) + "\n" for line in (start, doing))
+    return record
+
+
+def test_a_long_run_says_what_it_does_and_is_still_silent() -> None:
+    world = sleeping(2, {"A4_STALL_TIMEOUT_SECONDS": "24"}, life=FOREVER)
+    run = world.submit(1, "collectives")
+    world.wait(3)
+    note_doing(world, run, "all_reduce, 1 GiB")
     told = ends(world, 1, run)
     assert told["end"]["code"] == 124, world.dump()
     said = printed(world, 1, run, 0).decode()
@@ -379,24 +370,10 @@ def test_a_file_of_baselines_on_a_dead_server_holds_nobody_up(hangs: bool) -> No
     )
 
 
-def test_a_baseline_is_saved_through_a_directory_that_hangs_without_waiting_for_it() -> None:
+def test_a_baseline_is_saved_only_over_what_was_read_and_nobody_waits_for_its_directory() -> None:
     world = sleeping(2)
     pod, said, heard = world.pod(0), io.StringIO(), list[str]()
     logs = RunLogs(pod.agent, Log(stream=said), pod.settings)
-    pod.storage = "stuck"
-    logs.keep_elsewhere("/mnt/baselines.json", "text", 30.0, new=False)
-    logs.when_kept(30.0, heard.append)
-    world.wait(25)
-    assert heard == [] and world.asleep()
-    world.wait(10)
-    assert heard == ["baselines.json (no answer for 10 s)"]
-    assert "error: not stored in /mnt: baselines.json (no answer for 10 s)" in said.getvalue()
-
-
-def test_a_baseline_is_saved_only_over_what_was_read() -> None:
-    world = sleeping(2)
-    pod, heard = world.pod(0), list[str]()
-    logs = RunLogs(pod.agent, Log(stream=io.StringIO()), pod.settings)
     pod.stored.update({"/mnt/own.json": "old", "/mnt/other.json": "old"})
     logs.keep_elsewhere("/mnt/own.json", "text", 30.0, new=False)
     logs.keep_elsewhere("/mnt/other.json", "text", 30.0, new=True)
@@ -404,6 +381,14 @@ def test_a_baseline_is_saved_only_over_what_was_read() -> None:
     world.wait(10)
     assert heard == ["other.json (it is there already, and left as it is)"]
     assert (pod.stored["/mnt/own.json"], pod.stored["/mnt/other.json"]) == ("text", "old")
+    pod.storage = "stuck"
+    logs.keep_elsewhere("/mnt/own.json", "new text", 30.0, new=False)
+    logs.when_kept(30.0, heard.append)
+    world.wait(25)
+    assert len(heard) == 1 and world.asleep()
+    world.wait(10)
+    assert heard[1:] == [f"own.json ({SILENT})"]
+    assert f"error: not stored in /mnt: own.json ({SILENT})" in said.getvalue()
 
 
 @pytest.mark.parametrize("byte", [b"\xff", b"\x00", b"\x1b"])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tests.fake.process import FOREVER, STUBBORN, Life
-from tests.fake.world import FakeWorld
+from tests.fake.world import USUAL, FakeWorld, all_are
 
 TERM, KILL = 15, 9
-
-
-def all_are(code: int, pods: int = 4) -> dict[int, int | None]:
-    return dict.fromkeys(range(pods), code)
 
 
 def test_all_scripts_end_well() -> None:
@@ -62,25 +60,17 @@ def test_memory_that_ran_out_earlier_is_no_cause_of_a_run_that_never_began() -> 
     world = FakeWorld(3, "script")
     for pod in world.pods:
         pod.memory_kills = 4  # of earlier runs
-    world.pod(2).unstartable.add("bash")
+    world.pod(2).refusing["bash"] = errno.ENOENT
     assert world.run() == all_are(66, 3), world.dump()
     assert "memory ran out" not in world.pod(0).said()["why"]
 
 
 def test_the_failure_that_arrives_first_decides() -> None:
-    world = FakeWorld(4, "script")
-    for pod in world.pods:
-        pod.life = FOREVER
+    world = FakeWorld(4, "script", life=FOREVER)
     world.pod(3).life = Life(5, 20)
     world.pod(1).life = Life(6, 20.5)
     assert world.run() == all_are(5), world.dump()
     assert {end[2] for end in world.ends().values()} == {world.pod(3).where}
-
-
-def test_a_failure_after_others_have_done_their_part() -> None:
-    world = FakeWorld(3, "script")
-    world.pod(2).life = Life(9, 50)
-    assert world.run() == all_are(9, 3), world.dump()
 
 
 def test_what_the_stopped_ones_end_with_changes_nothing() -> None:
@@ -104,10 +94,8 @@ def test_a_script_that_ignores_sigterm_is_killed(index: int) -> None:
 
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_script_that_cannot_be_started(index: int) -> None:
-    world = FakeWorld(4, "script")
-    for pod in world.pods:
-        pod.life = FOREVER
-    world.pod(index).unstartable.add("bash")
+    world = FakeWorld(4, "script", life=FOREVER)
+    world.pod(index).refusing["bash"] = errno.ENOENT
     assert world.run() == all_are(66), world.dump()
     assert set(world.ends().values()) == {(66, "agent", world.pod(index).where)}
 
@@ -142,11 +130,9 @@ def test_a_channel_that_comes_back_costs_nothing(index: int) -> None:
 
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_short_silence_costs_nothing(index: int) -> None:
-    world = FakeWorld(4, "script")
-    for pod in world.pods:
-        pod.life = Life(seconds=60)
+    world = FakeWorld(4, "script", life=Life(seconds=30 + USUAL.lease))
     world.at(30, lambda: world.net.isolate(index))
-    world.at(55, lambda: world.net.heal(index))
+    world.at(25 + USUAL.lease, lambda: world.net.heal(index))
     assert world.run() == all_are(0), world.dump()
     assert [len(pod.workloads()) for pod in world.pods] == [1, 1, 1, 1]
 
@@ -161,9 +147,8 @@ def test_a_run_that_ends_during_a_silence() -> None:
 
 
 def test_a_run_that_ends_while_its_silence_is_looked_at_is_not_called_silent() -> None:
-    world = FakeWorld(2, "script", {"A4_WHY_SECONDS": "60", "SLEEP_INFINITY": "true"})
-    for pod in world.pods:
-        pod.life, pod.evidence_seconds = Life(seconds=62), 8
+    env = {"A4_WHY_SECONDS": "60", "SLEEP_INFINITY": "true"}
+    world = FakeWorld(2, "script", env, life=Life(seconds=62), evidence_seconds=8)
     world.wait(200)
     assert world.asleep(), world.dump()
     assert "has printed nothing" not in world.pod(0).log.getvalue()

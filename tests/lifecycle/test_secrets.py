@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-import jsonschema
 import pytest
 
-from scripts.result_schema import result_schema
 from tests.fake.pod import INVENTORY
 from tests.fake.process import Life
 from tests.fake.world import FakeWorld
+from tests.lifecycle.test_results import RESULTS, note_doing, result
 from tests.lifecycle.test_submitted import ends, printed, sleeping
 
 CANARY = "canary-0123456789"
-RESULTS = "/gcs/testbed-logs/job/uid.0.0"
 ENV = {"A4_RESULTS_DIR": RESULTS}
 
 
@@ -23,12 +20,6 @@ def all_that_is_left(world: FakeWorld) -> str:
     """Everything that the pods have written, stored and logged."""
     texts = [text for pod in world.pods for text in (*pod.files_now.values(), *pod.stored.values())]
     return "".join([*texts, *(pod.log.getvalue() for pod in world.pods)])
-
-
-def result(world: FakeWorld) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(world.pod(0).stored[f"{RESULTS}/result.json"])
-    jsonschema.validate(found, result_schema(strict=True))
-    return found
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
@@ -93,9 +84,7 @@ def test_the_launch_is_stored_without_what_may_be_secret() -> None:
 
 def test_secrets_of_a_run_are_masked_in_it() -> None:
     """Those of the shell, and passwords in arguments."""
-    world = sleeping(2, ENV)
-    for pod in world.pods:
-        pod.life = Life(output=f"{CANARY} and {CANARY[::-1]} {CANARY[:-1]}".encode())
+    world = sleeping(2, ENV, life=Life(output=f"{CANARY} and {CANARY[::-1]} {CANARY[:-1]}".encode()))
     words = [f"https://user:{CANARY[::-1]}@host/x"]
     run = world.submit(1, "script", args=words, env={"QUIET": "8", "MY_TOKEN": CANARY})
     assert ends(world, 1, run)["end"]["code"] == 0, world.dump()
@@ -106,16 +95,11 @@ def test_secrets_of_a_run_are_masked_in_it() -> None:
 
 
 def test_a_secret_in_what_a_run_is_doing_is_masked() -> None:
-    world = sleeping(2, {"HF_TOKEN": CANARY})
-    for pod in world.pods:
-        pod.life = Life(0, 25)
+    world = sleeping(2, {"HF_TOKEN": CANARY}, life=Life(0, 25))
     run = world.submit(1, "collectives")
     world.wait(3)
-    start = {"step": "start", "version": 1, "program": "collectives", "ranks": 16, "backend": "nccl", "versions": {}}
-    doing = {"step": "doing", "what": f"reading {CANARY}", "number": 1, "of": 2}
-    record = f"/run/a4-agent/runs/{run}/record.jsonl"
-    world.pod(0).agent.files[record] = "".join(json.dumps(line) + "\n" for line in (start, doing))
+    record = note_doing(world, run, f"reading {CANARY}")
     ends(world, 1, run)
-    assert f"a4-agent: {run}, 20 s: reading *** (1 of 2)\n" in printed(world, 1, run, 0).decode()
+    assert f"a4-agent: {run}, 20 s: reading *** (31 of 120)\n" in printed(world, 1, run, 0).decode()
     del world.pod(0).agent.files[record]
     assert CANARY not in all_that_is_left(world)

@@ -14,9 +14,7 @@ from tests.lifecycle.test_results import REPORT, result
 
 
 def running(pods: int = 3) -> FakeWorld:
-    world = FakeWorld(pods, "script", REPORT)
-    for pod in world.pods:
-        pod.life = FOREVER
+    world = FakeWorld(pods, "script", REPORT, life=FOREVER)
     world.until_event("run-started")
     world.wait(5)
     return world
@@ -102,8 +100,6 @@ def test_a_long_file_is_read_to_its_end(threadless: bool) -> None:
 
 
 def test_without_such_files_nothing_is_said() -> None:
-    world = FakeWorld(2, "script", REPORT)
-    for pod in world.pods:
-        pod.life = Life(0, 4 * SERIES_SECONDS)
+    world = FakeWorld(2, "script", REPORT, life=Life(0, 4 * SERIES_SECONDS))
     world.run()
     assert "series" not in result(world)

@@ -9,39 +9,26 @@ from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2
 import pytest
 
 from tests.fake.process import FOREVER, STUBBORN, Life
-from tests.fake.world import FakeWorld
+from tests.fake.world import USUAL, FakeWorld, all_are
 
-GRACE = 30.0
+GRACE = USUAL.grace
 
 
 def forever(pods: int = 4, life: Life = FOREVER, **env: str) -> FakeWorld:
-    world = FakeWorld(pods, "script", env)
-    for pod in world.pods:
-        pod.life = life
-    return world
-
-
-def all_are(code: int, pods: int = 4) -> dict[int, int | None]:
-    return dict.fromkeys(range(pods), code)
+    return FakeWorld(pods, "script", env, life=life)
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130)])
-def test_the_coordinator_during_discovery(number: int, code: int) -> None:
+@pytest.mark.parametrize(("pods", "most"), [(3, 20 + GRACE - 3), (4, 25)], ids=["discovery", "run"])
+def test_the_coordinator(pods: int, most: float, number: int, code: int) -> None:
     world = forever()
-    world.pod(3).starts = None
+    if pods == 3:
+        world.pod(3).starts = None
     world.at(20, lambda: world.pod(0).signal(number))
-    assert world.run() == {0: code, 1: code, 2: code}, world.dump()
-    assert world.last() < 20 + GRACE - 3
-
-
-@pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130)])
-def test_the_coordinator_during_the_run(number: int, code: int) -> None:
-    world = forever()
-    world.until_event("run-started")
-    world.pod(0).signal(number)
-    assert world.run() == all_are(code), world.dump()
-    assert set(world.ends().values()) == {(code, "agent", world.pod(0).where)}
-    assert world.last() < 5
+    assert world.run() == all_are(code, pods), world.dump()
+    if pods == 4:
+        assert set(world.ends().values()) == {(code, "agent", world.pod(0).where)}
+    assert world.last() < most
 
 
 def test_the_coordinator_before_anything() -> None:
@@ -55,20 +42,13 @@ def test_the_coordinator_before_anything() -> None:
     assert {codes[index] for index in (1, 2, 3)} in ({143}, {69}), world.dump()
 
 
-def test_the_coordinator_while_it_announces() -> None:
-    """The result is known by then: it stays."""
+@pytest.mark.parametrize("index", [0, 1])
+def test_who_has_the_result_keeps_its_code(index: int) -> None:
+    """Also the coordinator while it announces."""
     world = FakeWorld(4, "script")
     world.pod(2).life = Life(7, 10)
-    world.until_event("result-known", 0)
-    world.pod(0).signal()
-    assert world.run() == all_are(7), world.dump()
-
-
-def test_a_worker_that_has_the_result_keeps_its_code() -> None:
-    world = FakeWorld(4, "script")
-    world.pod(2).life = Life(7, 10)
-    world.until_event("result-known", 1)
-    world.pod(1).signal()
+    world.until_event("result-known", index)
+    world.pod(index).signal()
     assert world.run() == all_are(7), world.dump()
 
 
@@ -115,34 +95,24 @@ def test_one_worker_long_before_the_coordinator_comes() -> None:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-@pytest.mark.parametrize("gap", [0.0, 0.0005, 0.05, 0.5])
-def test_all_pods_in_any_order(order: tuple[int, ...], gap: float) -> None:
-    world = forever(3)
-    world.until_event("run-started")
+@pytest.mark.parametrize(("pods", "gap"), [(3, 0.0), (3, 0.0005), (3, 0.05), (3, 0.5), (4, 0.4)])
+def test_all_pods_in_any_order(order: tuple[int, ...], pods: int, gap: float) -> None:
+    """During the run, or while a fourth pod is waited for."""
+    world = forever(pods)
+    world.pods[-1].starts = 0.0 if pods == 3 else None
     for place, index in enumerate(order):
-        world.at(5 + place * gap, world.pod(index).signal)
-    assert world.run() == all_are(143, 3), world.dump()
-    assert world.last() < 5 + GRACE - 3
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_all_pods_in_any_order_while_forming(order: tuple[int, ...]) -> None:
-    world = forever(4)
-    world.pod(3).starts = None
-    for place, index in enumerate(order):
-        world.at(20 + place * 0.4, world.pod(index).signal)
+        world.at(20 + place * gap, world.pod(index).signal)
     assert world.run() == all_are(143, 3), world.dump()
     assert world.last() < 20 + GRACE - 3
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.3])
-def test_all_pods_whose_scripts_take_the_signal_badly(gap: float) -> None:
-    world = forever(4, STUBBORN)
-    world.until_event("run-started")
+@pytest.mark.parametrize(("gap", "grace"), [(0.0, GRACE), (0.3, GRACE), (0.0, 10.0)])
+def test_all_pods_whose_scripts_take_the_signal_badly(gap: float, grace: float) -> None:
+    world = forever(4, STUBBORN, A4_GRACE_SECONDS=str(grace))
     for pod in world.pods:
         world.at(5 + gap * (3 - pod.index), pod.signal)
     assert world.run() == all_are(143), world.dump()
-    assert world.last() < 5 + GRACE - 3
+    assert world.last() < 5 + grace - 3, world.dump()
 
 
 def test_all_pods_with_scripts_that_end_with_a_code_of_their_own() -> None:
@@ -166,15 +136,6 @@ def test_a_second_signal_hurries(index: int) -> None:
     assert codes[index] == 143, world.dump()
     assert world.pod(index).workloads()[0][1] == [SIGTERM, SIGKILL]
     assert world.last() < 11
-
-
-def test_a_signal_to_all_with_a_short_grace() -> None:
-    world = forever(4, STUBBORN, A4_GRACE_SECONDS="10")
-    world.until_event("run-started")
-    for pod in world.pods:
-        world.at(5, pod.signal)
-    assert world.run() == all_are(143), world.dump()
-    assert world.last() < 5 + 10 - 3, world.dump()
 
 
 @pytest.mark.parametrize("step", range(8))

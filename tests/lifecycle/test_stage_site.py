@@ -14,7 +14,8 @@ import pytest
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Pipeline, Stage
 from agent.decide.stages import StageVerdict
-from agent.errors import PeerLost
+from agent.errors import DirectoryUnusable, PeerLost
+from agent.lifecycle.sharing.background import Held
 from agent.lifecycle.stages.site import PodSite
 from tests.lifecycle.test_stages import CLONE, TRAIN
 
@@ -73,15 +74,18 @@ def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
 def test_who_has_lost_the_claim_takes_nothing_away(tmp_path: Path) -> None:
     """Another pod may have begun to make it there."""
     site, _, stage = found(tmp_path)
-    lost: Any = Lost()
+
+    def lost() -> float:
+        raise PeerLost("another has taken it over")
+
     (tmp_path / "clone.partial").mkdir()
     with pytest.raises(PeerLost):
-        site.prepare(stage, StageVerdict(True, ""), lost)
+        site.prepare(stage, StageVerdict(True, ""), Held(lost))
     assert (tmp_path / "clone.partial").exists()
 
 
-class Lost:
-    """A claim that another has."""
-
-    def until(self) -> float:
-        raise PeerLost("another has taken it over")
+def test_too_little_room_for_all_of_it(tmp_path: Path) -> None:
+    site, _, stage = found(tmp_path)
+    with pytest.raises(DirectoryUnusable, match="no space on") as caught:
+        site.check_room([stage._replace(space=1 << 60), TRAIN, TRAIN._replace(name="convert", space=1)])
+    assert "needed by clone and convert" in caught.value.hint

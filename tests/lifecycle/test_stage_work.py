@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from agent.decide.pipeline import Model, Packages, Stage
-from agent.errors import AgentError, SettingsError, SystemFault
+from agent.decide.pipeline import Files, Model, Packages, Stage
+from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost, SettingsError, SystemFault
 from agent.lifecycle.stages import programs
 from agent.lifecycle.stages.programs import Programs
 from agent.lifecycle.stages.work import NETWORK_TRIES, Begin, Work
@@ -23,12 +24,20 @@ LACKS = '{"numpy": "no numpy<2"}'
 class Answering:
     """Stands in for Programs. What check-packages.py prints, and then pip's report."""
 
-    def __init__(self, *texts: str) -> None:
+    def __init__(self, *texts: str, status: int = 0) -> None:
         self._texts = list(texts)
+        self._status = status
         self.ran: list[Sequence[str]] = []
 
     def say(self, text: str) -> None:
         pass
+
+    kill = staticmethod(lambda: None)
+    bytes_in = staticmethod(tree_bytes)
+
+    @contextmanager
+    def looking_at(self, path: str) -> Iterator[None]:
+        yield
 
     def run(
         self,
@@ -37,13 +46,12 @@ class Answering:
         env: Mapping[str, str],
         cwd: str,
         look: Callable[[str], None] = print,
-        *,
-        quiet: bool = False,
+        **how: Any,
     ) -> int:
         self.ran.append(argv)
         for line in self._texts.pop(0).splitlines():
             look(line)
-        return 0
+        return self._status
 
 
 @pytest.mark.parametrize(
@@ -62,6 +70,21 @@ def test_nothing_is_installed_before_it_is_known_what_comes(texts: list[str], er
     assert len(programs.ran) == len(texts)
 
 
+@pytest.mark.parametrize(
+    ("said", "error", "why"),
+    [
+        ('{"code": 66, "what": "x.bin: 404"}', MissingProgram, "x.bin: 404"),
+        ('{"code": 75, "what": "reset"}', PeerLost, "reset"),
+        (f'{{"total": {1 << 60}}}', DirectoryUnusable, "no space on "),
+        ("", SystemFault, "ended with 1"),
+    ],
+)
+def test_a_download_that_fails(tmp_path: Path, said: str, error: type[AgentError], why: str) -> None:
+    programs: Any = Answering(said, status=1)
+    with pytest.raises(error, match=why):
+        Work(programs, "/nowhere", print).do(Stage("data", "lead", Files(["url"]), target=str(tmp_path)), Begin(True))
+
+
 class BreakingOff(Answering):
     """The network fails again and again, and each download has brought one file more."""
 
@@ -69,9 +92,6 @@ class BreakingOff(Answering):
         super().__init__()
         self._place = place
         self._failures = failures
-
-    def bytes_in(self, path: str) -> int:
-        return tree_bytes(path)
 
     def run(self, stage: Stage, argv: Sequence[str], *more: Any, **how: Any) -> int:
         self.ran.append(argv)
@@ -99,10 +119,11 @@ def test_what_is_missing_is_installed_once() -> None:
     assert [argv[-1] for argv in programs.ran[1:3]] == ["numpy<2"] * 2 and "--dry-run" not in programs.ran[2]
 
 
-def test_a_program_that_prints_nothing_is_said_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_a_program_hears_how_far_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now, said, nothing = 0.0, list[str](), cast(Any, None)
     monkeypatch.setattr(programs, "time", SimpleNamespace(monotonic=lambda: now))
-    watch = programs._Watch("train", "", lambda: 0, Programs({}, "", nothing, said.append, nothing))
+    running = Programs({}, "", nothing, said.append, lambda path: nullcontext())
+    watch = programs._Watch("train", "", lambda: 0, running)
     assert watch.tick() == 60.0 and said == []
     now = 60.0
     watch.tick()
@@ -111,3 +132,8 @@ def test_a_program_that_prints_nothing_is_said_to_go_on(monkeypatch: pytest.Monk
     now = 119.0
     watch.tick()
     assert len(said) == 1
+    download = programs._Watch("data", str(tmp_path), lambda: 2 << 20, running)
+    now += download.tick()
+    (tmp_path / "part").write_bytes(bytes(1 << 20))
+    download.tick()
+    assert said[1:] == ["data: 1 MiB of 2 MiB (50 %), 102.4 KiB/s, 10 s left"]

@@ -38,7 +38,6 @@ class Storage:
     def __init__(self) -> None:
         self.things: dict[str, Thing] = {}
         self.records: dict[str, str] = {}
-        self.flags: list[str] = []
         self.lock = threading.Lock()
         """The claim."""
         self.mark = ""
@@ -172,6 +171,7 @@ class Fake(PodSite):
     # Telling
 
     def check_room(self, stages: Sequence[Stage]) -> None:
+        assert not self.effects
         self.asking = [stage.name for stage in stages]
 
     def leave_mark(self) -> None:
@@ -184,7 +184,7 @@ class Fake(PodSite):
         self.storage.mark = "removed"
 
     def note_made(self, stage: Stage) -> None:
-        self.storage.flags.append(stage.name)
+        pass
 
     def meet(self, name: str, says: str = "") -> Mapping[int, str]:
         return self.met(name, says)
@@ -300,13 +300,6 @@ def test_who_fails_because_another_has_the_claim_says_so(error: Exception) -> No
         run(Fails(Storage()), [CLONE])
 
 
-def test_a_record_without_outputs_is_none() -> None:
-    storage = storage_of("nothing", records=True)
-    site = Fake(storage)
-    run(site)
-    assert site.worked == [stage.name for stage in STAGES]
-
-
 def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
     storage = storage_of("nothing", records=False)
     storage.things = {stage.outputs[0].path: Thing(OLD, iteration=ITERATIONS) for stage in STAGES}
@@ -314,14 +307,6 @@ def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
     run(site)
     assert site.worked == ["train"] and not site.began["train"].resumes
     assert storage.things["/mnt/train"].of == INPUTS
-
-
-def test_a_damaged_record_is_none() -> None:
-    storage = storage_of("old things", records=True)
-    storage.records = {name: text[:-9] for name, text in storage.records.items()}
-    site = Fake(storage)
-    run(site, [CLONE])
-    assert site.worked == [] and "by its content" in site.said[0]
 
 
 def test_other_inputs_make_it_anew_and_keep_the_old() -> None:

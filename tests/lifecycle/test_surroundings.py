@@ -25,9 +25,8 @@ SETS: Mapping[str, str | None] = {"NCCL_NET": "gIB", "NCCL_IB_TC": "52", "NCCL_A
 
 def gib(env: Mapping[str, str] | None = None, script: Mapping[str, str | None] = SETS) -> FakeWorld:
     """Two pods with gIB, whose script sets `script`."""
-    world = FakeWorld(2, "script", env)
+    world = FakeWorld(2, "script", env, directories={GIB, f"{GIB}/lib64"})
     for pod in world.pods:
-        pod.directories |= {GIB, f"{GIB}/lib64"}
         pod.scripts[GIB_SCRIPT] = script
     return world
 
@@ -149,19 +148,15 @@ def test_a_script_that_needs_longer_has_the_time_that_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_script_that_is_missing(index: int) -> None:
+@pytest.mark.parametrize(("number", "code", "why"), [(0, 66, ""), (errno.ENOENT, 71, ": bash cannot be started")])
+def test_a_script_that_is_missing_or_cannot_be_started(index: int, number: int, code: int, why: str) -> None:
     world = gib()
-    world.pod(index).scripts.clear()
-    assert world.run() == {0: 66, 1: 66}, world.dump()
-    assert GIB_SCRIPT in world.pod(1 - index).said()["what"]
-
-
-def test_a_script_that_cannot_be_started() -> None:
-    world = gib()
-    world.pod(0).scripts[GIB_SCRIPT] = {}
-    world.pod(0).unstartable.add("bash")
-    assert set(world.run().values()) == {71}, world.dump()
-    assert f"{GIB_SCRIPT}: bash cannot be started" in world.pod(1).said()["what"]
+    if number:
+        world.pod(index).refusing["bash"] = number
+    else:
+        world.pod(index).scripts.clear()
+    assert world.run() == {0: code, 1: code}, world.dump()
+    assert f"{GIB_SCRIPT}{why}" in world.pod(1 - index).said()["what"]
 
 
 def test_scripts_come_after_the_files_one_after_the_other() -> None:
@@ -176,9 +171,7 @@ def test_scripts_come_after_the_files_one_after_the_other() -> None:
 
 
 def test_tcpx() -> None:
-    world = FakeWorld(2, "script")
-    for pod in world.pods:
-        pod.directories.add(TCPX)
+    world = FakeWorld(2, "script", directories={TCPX})
     assert world.run() == ZERO, world.dump()
     assert profile("a3-tcpx").values.items() <= given(world.pod(1)).items()
 
@@ -230,46 +223,43 @@ def test_files_that_cannot_be_placed() -> None:
         (Life(0, 0.1), ""),
         (Life(4, 0.1, output=b"no permission\n"), "nvidia-smi ended with status 4: no permission"),
         (STUBBORN, "nvidia-smi has not ended in 60 s"),
+        (None, "GPU persistence mode: nvidia-smi cannot be started: "),
     ],
 )
-def test_persistence_mode_holds_nothing_up(life: Life, warning: str) -> None:
+def test_persistence_mode_holds_nothing_up(life: Life | None, warning: str) -> None:
+    """Not even by what is no program."""
     world = FakeWorld(2, "script", {"SLEEP_INFINITY": "true"})
     for pod in world.pods:
         pod.programs["nvidia-smi"] = "/usr/bin/nvidia-smi"
-        pod.tools["nvidia-smi"] = life
+        if life:
+            pod.tools["nvidia-smi"] = life
+        else:
+            pod.refusing["nvidia-smi"] = errno.ENOENT
     world.until_event("result-known")
     assert world.seconds < 15
     world.wait(70)
-    world.pod(0).signal()
-    assert world.run() == {0: 143, 1: 143}, world.dump()
+    assert world.asleep(), world.dump()
     for pod in world.pods:
-        assert tools(pod) == ["nvidia-smi"]
-        assert (f"warning: GPU persistence mode is not set: {warning}" in pod.log.getvalue()) == bool(warning)
-
-
-def test_persistence_mode_by_what_is_no_program() -> None:
-    world = FakeWorld(2)
-    for pod in world.pods:
-        pod.programs["nvidia-smi"] = "/usr/bin/nvidia-smi"
-        pod.unstartable.add("nvidia-smi")
-    assert world.run() == ZERO, world.dump()
-    assert "warning: GPU persistence mode is not set: " in world.pod(1).log.getvalue()
+        assert tools(pod) == (["nvidia-smi"] if life else [])
+        said = f"warning: GPU persistence mode is not set: {warning}"
+        assert pod.log.getvalue().count(said) == bool(warning), world.dump()
 
 
 def test_persistence_mode_can_be_left_alone() -> None:
-    world = FakeWorld(2, "none", {"A4_GPU_PERSISTENCE": "false"})
-    for pod in world.pods:
-        pod.programs["nvidia-smi"] = "/usr/bin/nvidia-smi"
-    assert world.run() == ZERO, world.dump()
-    assert [tools(pod) for pod in world.pods] == [[], []]
+    world = FakeWorld(1, "none", {"A4_GPU_PERSISTENCE": "false"})
+    world.pod(0).programs["nvidia-smi"] = "/usr/bin/nvidia-smi"
+    assert world.run() == {0: 0}, world.dump()
+    assert tools(world.pod(0)) == []
 
 
-@pytest.mark.parametrize("path", [BASHRC, PROFILE_SCRIPT, EXPORT_INIT_ENV])
-def test_shells_are_no_reason_to_end(path: str) -> None:
-    world = FakeWorld(2)
-    world.pod(1).failing[path] = errno.EROFS
-    assert world.run() == ZERO, world.dump()
-    assert f"warning: shells and commands go without {path}: Read-only" in world.pod(1).log.getvalue()
+def test_shells_are_no_reason_to_end() -> None:
+    world = FakeWorld(3)
+    paths = (BASHRC, PROFILE_SCRIPT, EXPORT_INIT_ENV)
+    for pod, path in zip(world.pods, paths, strict=True):
+        pod.failing[path] = errno.EROFS
+    assert set(world.run().values()) == {0}, world.dump()
+    for pod, path in zip(world.pods, paths, strict=True):
+        assert f"warning: shells and commands go without {path}: Read-only" in pod.log.getvalue()
 
 
 def test_what_others_wrote_in_bashrc_stays() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK
 from tests.fake.process import FOREVER, STUBBORN, Life
-from tests.fake.world import FakeWorld
+from tests.fake.world import USUAL, FakeWorld
 from tests.lifecycle.test_submitted import ends, sleeping
+from tests.lifecycle.test_submitted import running as running_for_pod_1
 
 GRACE = 120.0
 TERM_SECONDS = 100.0
@@ -26,14 +27,7 @@ Tell = Callable[[FakeWorld], int]
 
 def running(workload: str, life: Life, ranks: Life | None = None, env: dict[str, str] | None = None) -> FakeWorld:
     """A sleeping cluster, whose pods have the code 0 of its first run, in which another run goes on."""
-    world = sleeping(4, env or ENV)
-    for pod in world.pods:
-        pod.life, pod.ranks_life = life, ranks
-    wish = {"args": ["./program"]} if workload in ("mpirun", "torchrun") else {}
-    world.submit(1, workload, **wish)
-    world.until_event("run-started")
-    world.wait(5)
-    return world
+    return running_for_pod_1(workload, env=env or ENV, life=life, ranks_life=ranks)[0]
 
 
 def by_sigterm(world: FakeWorld) -> int:
@@ -57,10 +51,14 @@ def by_cancel(world: FakeWorld) -> int:
 def ended(world: FakeWorld, code: int) -> float:
     """Until the newest run is over, with this code; how long that took."""
     began = world.seconds
-    world.until_event("run-ended", 0)
     world.until(lambda: world.pod(0).events().count("run-ended") == 2)
     assert world.pod(0).state()["runs"][-1]["code"] == code, world.dump()
     return world.seconds - began
+
+
+def told(world: FakeWorld, *expected: tuple[int, str]) -> bool:
+    """Have the ranks of every pod been told this: signals, and by which variable they are known?"""
+    return [[one[1:] for one in pod.told] for pod in world.pods] == [list(expected)] * 4
 
 
 def signals(world: FakeWorld) -> list[list[int]]:
@@ -71,21 +69,19 @@ def signals(world: FakeWorld) -> list[list[int]]:
 @pytest.mark.parametrize("tell", [by_sigterm, by_ctrl_c, by_cancel])
 def test_a_script_that_needs_25_seconds_has_them(tell: Tell) -> None:
     world = running("script", SAVES)
-    code = tell(world)
-    assert 25 <= ended(world, code) < 30, world.dump()
+    assert 25 <= ended(world, tell(world)) < 30, world.dump()
     assert signals(world) == [[SIGTERM]] * 4
 
 
 @pytest.mark.parametrize("tell", [by_sigterm, by_cancel])
 def test_who_does_not_end_is_killed_when_the_time_is_over(tell: Tell) -> None:
     world = running("script", STUBBORN)
-    code = tell(world)
-    told = world.seconds
-    assert TERM_SECONDS <= ended(world, code) < TERM_SECONDS + 10, world.dump()
+    began = world.seconds
+    assert TERM_SECONDS <= ended(world, tell(world)) < TERM_SECONDS + 10, world.dump()
     assert signals(world) == [[SIGTERM, SIGKILL]] * 4
     if tell is by_sigterm:
         world.run()
-        assert world.last() < told + GRACE - 3, world.dump()
+        assert world.last() < began + GRACE - 3, world.dump()
 
 
 def test_the_first_run_of_a_job_has_the_time_too() -> None:
@@ -99,9 +95,7 @@ def test_the_first_run_of_a_job_has_the_time_too() -> None:
 
 
 def test_what_the_agent_decides_itself_takes_no_longer_than_it_did() -> None:
-    world = FakeWorld(4, "script", ENV)
-    for pod in world.pods:
-        pod.life = STUBBORN
+    world = FakeWorld(4, "script", ENV, life=STUBBORN)
     world.pod(1).life = Life(7, 20)
     assert world.run() == dict.fromkeys(range(4), 7), world.dump()
     assert 30 <= world.last() < 35
@@ -127,8 +121,7 @@ def test_ranks_are_told_first_and_mpirun_when_all_are_over(tell: Tell) -> None:
     world.pod(3).ranks_life = Life(seconds=None, term_seconds=40)
     began = world.seconds
     code = tell(world)
-    world.until(lambda: all(pod.told for pod in world.pods), began + 1)
-    assert [[told[1:] for told in pod.told] for pod in world.pods] == [[(SIGTERM, MPI_RANK)]] * 4
+    world.until(lambda: told(world, (SIGTERM, MPI_RANK)), began + 1)
     world.wait(39)
     assert signals(world)[0] == []
     assert 0 < ended(world, code) < 5, world.dump()
@@ -156,7 +149,7 @@ def test_ranks_of_torchrun_are_told_before_it_kills_them_30_seconds_later(worklo
     world = running(workload, FOREVER, Life(seconds=None, term_seconds=60))
     code = by_cancel(world)
     world.wait(59)
-    assert [[told[1:] for told in pod.told] for pod in world.pods] == [[(SIGTERM, TORCHRUN_RANK)]] * 4
+    assert told(world, (SIGTERM, TORCHRUN_RANK))
     assert signals(world) == [[]] * 4
     assert ended(world, code) < 5, world.dump()
     assert signals(world) == [[SIGTERM]] * 4
@@ -165,8 +158,7 @@ def test_ranks_of_torchrun_are_told_before_it_kills_them_30_seconds_later(worklo
 @pytest.mark.parametrize("tell", [by_sigterm, by_cancel])
 def test_ranks_and_what_has_started_them_share_the_time(tell: Tell) -> None:
     world = running("torchrun", STUBBORN, Life(seconds=None, term_seconds=95))
-    code = tell(world)
-    assert TERM_SECONDS <= ended(world, code) < TERM_SECONDS + 10, world.dump()
+    assert TERM_SECONDS <= ended(world, tell(world)) < TERM_SECONDS + 10, world.dump()
 
 
 def test_what_has_started_ranks_that_take_all_the_time_has_a_moment_more() -> None:
@@ -217,18 +209,17 @@ def test_a_pod_that_is_lost_meanwhile_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "warned", "told"), [("script", "", TORCHRUN_RANK), ("mpirun", MPI_RANK, MPI_RANK)]
+    ("workload", "warned", "ended_by"), [("script", "", TORCHRUN_RANK), ("mpirun", MPI_RANK, MPI_RANK)]
 )
-def test_a_warning_reaches_the_processes_of_all_pods_before_sigterm(workload: str, warned: str, told: str) -> None:
+def test_a_warning_reaches_the_processes_of_all_pods_before_sigterm(workload: str, warned: str, ended_by: str) -> None:
     world = running(workload, FOREVER, FOREVER, WARNED)
     began = world.seconds
     code = by_cancel(world)
-    world.until(lambda: all(pod.told for pod in world.pods), began + 1)
-    assert [[one[1:] for one in pod.told] for pod in world.pods] == [[(SIGUSR1, warned)]] * 4
+    world.until(lambda: told(world, (SIGUSR1, warned)), began + 1)
     world.wait(59)
     assert all(SIGTERM not in one for one in signals(world))
     assert ended(world, code) < 5, world.dump()
-    assert [[one[1:] for one in pod.told] for pod in world.pods] == [[(SIGUSR1, warned), (SIGTERM, told)]] * 4
+    assert told(world, (SIGUSR1, warned), (SIGTERM, ended_by))
     assert signals(world)[0] == ([SIGTERM] if warned else [SIGUSR1, SIGTERM])
 
 
@@ -256,14 +247,12 @@ def test_a_time_to_warn_without_a_signal_takes_nothing() -> None:
 def test_nobody_is_warned_of_an_end_that_the_agent_decides() -> None:
     world = running("script", FOREVER, env=WARNED)
     world.pod(3).kill()
-    assert ended(world, 75) < 60, world.dump()
+    assert ended(world, 75) < USUAL.lease + 30, world.dump()
     assert SIGUSR1 not in signals(world)[1]
 
 
 def test_what_is_told_before_it_has_begun_is_over_at_once() -> None:
-    world = sleeping(4, ENV)
-    for pod in world.pods:
-        pod.life = SAVES
+    world = sleeping(4, ENV, life=SAVES)
     run_id, began = world.submit(1, "script"), world.seconds
     by_cancel(world)
     assert ends(world, 2, run_id)["end"]["code"] == 130, world.dump()

@@ -10,7 +10,7 @@ from agent.decide.messages import Evidence, message
 from agent.health.why.records import Frame, GroupProgress, Operation, Process, Thread
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
-from tests.lifecycle.test_submitted import ends, sleeping
+from tests.lifecycle.test_submitted import ends, running, sleeping
 
 LATE, LIMIT = 2, 300.0
 SENTENCE = f"rank {LATE} (pod {LATE}, pid 102) has not entered all_reduce #5, which 3 ranks wait in"
@@ -31,12 +31,12 @@ def process(index: int, step: int = 4) -> Process:
     return Process(100 + index, 1, "S", "rank", index, groups=(progress,), threads=threads)
 
 
-def standing_still(world: FakeWorld) -> str:
+def standing_still(**each: Any) -> tuple[FakeWorld, str]:
     """A run whose ranks wait for one of them; its id."""
+    world = sleeping(**{"life": FOREVER, **each})
     for pod in world.pods:
-        pod.life = FOREVER
         pod.processes = (process(pod.index),)
-    return world.submit(1, "script")
+    return world, world.submit(1, "script")
 
 
 def said(world: FakeWorld, words: str) -> int:
@@ -82,8 +82,7 @@ def test_nothing_is_told_of_what_cannot_be_masked() -> None:
 
 
 def test_silence_is_looked_into_once_and_ends_nothing() -> None:
-    world = sleeping()
-    run = standing_still(world)
+    world, run = standing_still()
     world.wait(LIMIT)
     assert not looked(world, run)
     world.wait(LIMIT * 4)
@@ -99,8 +98,7 @@ def test_silence_is_looked_into_once_and_ends_nothing() -> None:
 
 
 def test_what_was_found_in_silence_is_kept_for_a_run_that_fails_later() -> None:
-    world = sleeping()
-    run = standing_still(world)
+    world, run = standing_still()
     world.wait(LIMIT * 2)
     world.pod(1).agent.children[-1].die(1)
     ends(world, 1, run)
@@ -109,8 +107,7 @@ def test_what_was_found_in_silence_is_kept_for_a_run_that_fails_later() -> None:
 
 
 def test_a_silent_run_whose_numbers_move_is_healthy() -> None:
-    world = sleeping()
-    run = standing_still(world)
+    world, run = standing_still()
 
     def step(number: int) -> None:
         for pod in world.pods:
@@ -124,8 +121,7 @@ def test_a_silent_run_whose_numbers_move_is_healthy() -> None:
 
 @pytest.mark.parametrize("env", [{"A4_WHY": "false"}, {"A4_WHY_SECONDS": "0"}])
 def test_silence_is_left_alone_where_that_is_wished(env: dict[str, str]) -> None:
-    world = sleeping(env=env)
-    run = standing_still(world)
+    world, run = standing_still(env=env)
     world.wait(LIMIT * 3)
     assert not looked(world, run)
 
@@ -133,8 +129,7 @@ def test_silence_is_left_alone_where_that_is_wished(env: dict[str, str]) -> None
 @pytest.mark.parametrize("health", ["true", "false"])
 def test_a_look_that_comes_after_the_end_changes_nothing(health: str) -> None:
     """The pod that looks is the last that the run waits for, but for the devices."""
-    world = sleeping(env={"A4_RUN_HEALTH": health})
-    run = standing_still(world)
+    world, run = standing_still(env={"A4_RUN_HEALTH": health})
     world.pod(3).life = Life(seconds=None, term_seconds=3.0)
     world.pod(3).evidence_seconds = 8.0
     world.until(lambda: looked(world, run))
@@ -152,8 +147,7 @@ def test_a_look_that_comes_after_the_end_changes_nothing(health: str) -> None:
 @pytest.mark.parametrize("is_asked_for", [False, True])
 def test_a_silent_run_is_looked_at_before_it_is_ended(evidence_seconds: float | None, is_asked_for: bool) -> None:
     """However slow pods are, and also when a longer look goes on."""
-    world = sleeping()
-    run = standing_still(world)
+    world, run = standing_still()
     world.pod(1).evidence_seconds = evidence_seconds
     world.wait(70)
     client = world.pod(3).agent.client()
@@ -171,14 +165,13 @@ def test_a_silent_run_is_looked_at_before_it_is_ended(evidence_seconds: float | 
 
 
 def test_a_run_that_prints_and_one_in_a_hurry_are_ended_at_once() -> None:
-    world = sleeping()
-    run = standing_still(world)
+    world, run = standing_still()
     world.wait(70)
     world.pod(2).agent.children[-1].output(1, b"step\n")
     world.wait(10)
     assert cancelled(world, run) < 1 and not looked(world, run)
     ends(world, 1, run)
-    again = standing_still(world)
+    again = world.submit(1, "script")
     world.wait(70)
     assert cancelled(world, again, hurry=True) < 1 and not looked(world, again)
 
@@ -202,21 +195,12 @@ def test_a_job_that_is_told_to_end_is_not_looked_at() -> None:
 
 
 def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
-    world = sleeping()
-    for pod in world.pods:
-        pod.life = FOREVER
-    run = world.submit(1, "exec", args=["x"])
-    world.wait(1)
+    world, run = running("exec")
     world.pod(2).evidence_seconds = None
     client = world.pod(1).agent.client()
     number = client.ask("why", run=run)
-    link = world.pod(3).agent.role.coordinator.link  # type: ignore[union-attr]
     odd = message(Evidence(run, "", {"pod": "three"}))
-
-    def say() -> None:
-        world.pod(3).agent.post(0, lambda: link.say(odd))
-
-    world.at(world.seconds + 2, say)
+    world.at(world.seconds + 2, lambda: world.slip_in(odd, 3))
     world.at(world.seconds + 1, world.pod(2).kill)
     world.until(lambda: number in client.answers)
     found = client.answers[number]["ok"]
@@ -225,19 +209,14 @@ def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
 
 
 def test_what_a_pod_said_before_its_part_was_over_counts() -> None:
-    world = sleeping()
-    for pod in world.pods:
-        pod.life = FOREVER
-    run = world.submit(1, "exec", args=["x"])
-    world.wait(1)
+    world, run = running("exec")
     world.pod(2).evidence_seconds = 4.0
     world.at(world.seconds + 2, lambda: world.pod(3).agent.children[-1].die(0))
     assert {pod["pod"] for pod in world.ask(1, "why", run=run)["ok"]["pods"]} == {0, 1, 2, 3}
 
 
 def test_a_pod_that_does_not_answer_is_named_in_time() -> None:
-    world = sleeping()
-    run = standing_still(world)
+    world, run = standing_still()
     world.wait(1)
     world.pod(2).pause(25)
     found = world.ask(1, "why", run=run)["ok"]
@@ -247,9 +226,9 @@ def test_a_pod_that_does_not_answer_is_named_in_time() -> None:
 # What torch's watchdog left
 
 
-def ended_by_the_watchdog(world: FakeWorld) -> str:
+def ended_by_the_watchdog(**each: Any) -> tuple[FakeWorld, str]:
     """A run whose ranks have written dumps and were killed; its id."""
-    run = standing_still(world)
+    world, run = standing_still(**each)
     world.wait(20)
     for pod in world.pods:
         (seen,) = pod.processes
@@ -258,47 +237,32 @@ def ended_by_the_watchdog(world: FakeWorld) -> str:
         pod.processes = (seen._replace(state="gone", threads=(), groups=(left,)),)
         pod.agent.files[f"/run/a4-agent/runs/{run}/why/dump-{pod.index}"] = ""
     world.pod(LATE - 1).agent.children[-1].die(-6)
-    return run
+    return world, run
 
 
 def test_dumps_say_who_held_up_the_ranks_that_the_watchdog_ended() -> None:
-    world = sleeping()
-    run = ended_by_the_watchdog(world)
+    world, run = ended_by_the_watchdog()
     end = ends(world, 1, run)["end"]
     assert end["code"] == 134 and end["why"].startswith(SENTENCE), world.dump()
     found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
     assert (found["trigger"], [one["fault"] for one in found["culprits"]]) == ("watchdog", ["behind"])
 
 
-def test_a_pod_that_cannot_read_its_dump_holds_the_end_up_for_seconds_only() -> None:
-    world = sleeping()
-    for pod in world.pods:
-        pod.evidence_seconds = None
+@pytest.mark.parametrize(("is_cancelled", "most"), [(False, 10), (True, MOST_SECONDS)])
+def test_a_pod_that_cannot_read_its_dump_holds_the_end_up_for_seconds_only(is_cancelled: bool, most: float) -> None:
+    """It is not waited for when somebody ends the run."""
+    world, run = ended_by_the_watchdog(evidence_seconds=None)
     before = world.seconds
-    run = ended_by_the_watchdog(world)
+    if is_cancelled:
+        world.wait(1)
+        world.ask(1, "cancel", run=run)
     end = ends(world, 1, run)["end"]
-    assert end["code"] == 134 and "killed by SIGABRT" in end["what"] and world.seconds - before < 20 + 10
-
-
-def test_dumps_are_not_waited_for_when_somebody_ends_the_run() -> None:
-    world = sleeping()
-    for pod in world.pods:
-        pod.evidence_seconds = None
-    run = ended_by_the_watchdog(world)
-    world.wait(1)
-    before = world.seconds
-    world.ask(1, "cancel", run=run)
-    ends(world, 1, run)
-    assert world.seconds - before < MOST_SECONDS
+    assert end["code"] == 134 and "killed by SIGABRT" in end["what"] and world.seconds - before < most, world.dump()
 
 
 def test_dumps_of_a_pod_that_is_lost_are_not_waited_for() -> None:
     """Where pods do not need each other the run has gone on without it."""
-    world = sleeping()
-    for pod in world.pods:
-        pod.life = FOREVER
-    run = world.submit(1, "exec", args=["x"])
-    world.wait(1)
+    world, run = running("exec")
     world.pod(2).agent.files[f"/run/a4-agent/runs/{run}/why/dump-2"] = ""
     world.pod(2).agent.children[-1].die(-6)
     world.wait(1)

@@ -14,8 +14,7 @@ LIMITS = {"A4_WHY_SECONDS": "60", "A4_STALL_TIMEOUT_SECONDS": "100"}
 
 def waiting(world: FakeWorld, **wish: object) -> str:
     """A run of one rank on each pod, which waits for rank 1; its id."""
-    for pod in world.pods:
-        pod.life = FOREVER
+    world.every(life=FOREVER)
     return world.submit(0, "torchrun", args=["train.py"], without=1, per_node=1, **wish)
 
 

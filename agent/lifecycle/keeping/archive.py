@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from agent.lifecycle.keeping.storing import Storing
 from agent.log import Log
-from agent.machine.api import KeeperProcess, Machine, Spool
+from agent.machine.api import SERVER_SECONDS, KeeperProcess, Machine, Spool
 
 SKIPPED = 100
 """A process begins with the next multiple of it: the one before may have begun pieces of which nobody heard."""
@@ -37,7 +37,7 @@ class Archive:
         pod_log: PodLog | None = None,
         *,
         base: str = "",
-        patience: float = 10.0,
+        patience: float = SERVER_SECONDS,
     ) -> None:
         """See Storing for `hanging`, `base` and `patience`."""
         self.directory = directory
