@@ -36,7 +36,8 @@ def completed(*words: str) -> list[str]:
     return [word for word, _ in offered(words)]
 
 
-def test_verbs() -> None:
+def test_verbs_and_workloads() -> None:
+    assert set(RUNNABLE) <= set(completed("run", ""))
     assert completed("") == completed() == [*VERBS]
     assert completed("to") == ["torchrun", "topology"]
     assert completed("nothing-like-it") == []
@@ -89,10 +90,6 @@ def test_words(words: list[str], found: list[str]) -> None:
     assert completed(*words) == found
 
 
-def test_every_workload() -> None:
-    assert set(RUNNABLE) <= set(completed("run", ""))
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
     [
@@ -111,17 +108,13 @@ def test_what_there_is_in_a_pod(words: list[str], found: list[str], pod: Path) -
     assert completed(*words) == found
 
 
-@pytest.mark.parametrize("words", [["logs", ""], ["logs", "--pod", ""]])
-def test_outside_of_pods_there_is_nothing(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A4_RUN_DIR", str(tmp_path / "none"))
-    assert completed(*words) == []
-
-
-def test_runs_that_one_may_not_look_at_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests are root, who may look everywhere, but follows no link that leads to itself."""
+def test_where_there_is_nothing_nothing_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of pods, and where one may not look. Tests are root, who may look everywhere, but follows no link that
+    leads to itself."""
     (tmp_path / "runs").symlink_to("runs")
-    monkeypatch.setenv("A4_RUN_DIR", str(tmp_path))
-    assert completed("logs", "") == []
+    for place in (tmp_path / "none", tmp_path):
+        monkeypatch.setenv("A4_RUN_DIR", str(place))
+        assert completed("logs", "") == completed("logs", "--pod", "") == []
 
 
 # Shells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -20,8 +21,11 @@ from agent.commands import VERBS
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, peer_name
 from agent.environment import log_for, look
 from agent.settings import Found, read_settings
-from tests.commands.conftest import Type
+from tests.commands.conftest import ROOT, Type
 from tests.hostfiles import parse_hostfile
+from tests.report.examples import ddp, write
+from tests.terminal import Terminal
+from tests.test_architecture import HEAVY
 
 PREFIX, DOMAIN = "job-workload-", "job.local"
 ORDER = (0, 2, 1)
@@ -106,9 +110,7 @@ def test_hostfile_in_plan_order(formed: Path, capsys: Shown) -> None:
     ("argv", "indices"),
     [
         (["--nodes", "2"], [0, 2]),
-        (["--hosts", "1-2"], [2, 1]),
         (["--hosts", "1", "--hosts", "0,2", "--exclude", "2"], [0, 1]),
-        (["--order", "index", "--exclude", "1"], [0, 2]),
         (["--order", "index", "--nodes", "2"], [0, 1]),
     ],
 )
@@ -137,13 +139,13 @@ def test_hostfile_without_a_plan(run_dir: Path, capsys: Shown) -> None:
     assert "a4-agent status" in capsys.readouterr().err
 
 
-def test_hostfile_in_index_order_needs_no_plan(pod: Path, capsys: Shown) -> None:
+def test_hostfile_in_index_order_needs_no_plan_but_a_pod(
+    pod: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert verb("hostfile", "--order", "index") == 0
     expected = [(peer_name(PREFIX, i, DOMAIN), 4) for i in range(3)]
     assert parse_hostfile(capsys.readouterr().out) == expected
-
-
-def test_hostfile_in_index_order_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
+    monkeypatch.delenv("NNODES")
     assert verb("hostfile", "--order", "index") == 78
     assert "a4-agent local" in capsys.readouterr().err
 
@@ -154,10 +156,6 @@ def test_hostfile_into_a_file(formed: Path, tmp_path: Path, capsys: Shown, monke
         assert verb("hostfile", "-o", path) == 0
         assert parse_hostfile((tmp_path / path).read_text()) == [(name, 8) for name in NAMES]
     assert capsys.readouterr().out == ""
-
-
-def test_hostfile_to_stdout(formed: Path, tmp_path: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     assert verb("hostfile", "-o", "-") == 0
     assert parse_hostfile(capsys.readouterr().out) == [(name, 8) for name in NAMES]
     assert not (tmp_path / "-").exists()
@@ -204,12 +202,9 @@ def test_peers(formed: Path, capsys: Shown) -> None:
 def test_tables_on_a_terminal_are_short(name: str, words: set[str], run_dir: Path, type_command: Type) -> None:
     plan = Plan("e", 8, (PlannedPeer(0, "job-0.a.b.c", "10.0.0.1", "node", ("c", "0123456789abcdef0123", "b1")),))
     (run_dir / "plan.json").write_text(json.dumps(plan.to_json()))
-    master, slave = os.openpty()
-    typed = type_command(name, stdout=slave)
-    os.close(slave)
-    assert typed.process.wait() == 0
-    shown = os.read(master, 65536).decode()
-    os.close(master)
+    with Terminal() as terminal:
+        assert type_command(name, stdout=terminal.streams["stdout"]).process.wait() == 0
+        shown = terminal.written_so_far()
     assert words <= set(shown.split()), shown
 
 
@@ -288,11 +283,12 @@ def test_settings_with_problems_shows_all_of_them(pod: Path, capsys: Shown, monk
     assert (len(data["problems"]), len(data["warnings"])) == (3, 1)
 
 
-def test_one_setting_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
+def test_settings_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
     assert verb("settings", "peer_timeout_seconds") == 0
     assert capsys.readouterr().err == ""
-    assert verb("settings", "nnodes") == 78
-    assert capsys.readouterr().err.startswith("a4-agent: NNODES is not set (number of pods)")
+    for words in (["nnodes"], []):
+        assert verb("settings", *words) == 78
+        assert "a4-agent: NNODES is not set (number of pods)" in capsys.readouterr().err
 
 
 def test_one_setting_has_no_problems_of_longer_names(pod: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,18 +300,9 @@ def test_one_setting_has_no_problems_of_longer_names(pod: Path, capsys: Shown, m
 @pytest.mark.parametrize("name", ["A4_LEASE_SECONDS", "lease_seconds", "a4_lease_seconds"])
 def test_one_setting(name: str, pod: Path, capsys: Shown) -> None:
     assert verb("settings", name, "NNODES") == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        "setting",
-        "A4_LEASE_SECONDS",
-        "NNODES",
-    ]
+    assert re.findall(r"^\S+", capsys.readouterr().out, re.MULTILINE) == ["setting", "A4_LEASE_SECONDS", "NNODES"]
     assert verb("settings", "lease_second") == 2
     assert "there is no setting 'lease_second'; did you mean A4_LEASE_SECONDS?" in capsys.readouterr().err
-
-
-def test_settings_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
-    assert verb("settings") == 78
-    assert "NNODES is not set" in capsys.readouterr().err
 
 
 def test_settings_from_secrets_are_not_shown(pod: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,9 +337,10 @@ def test_run_outside_a_pod_points_to_local(argv: list[str], run_dir: Path, capsy
     assert os.listdir(run_dir) == []
 
 
-def test_run_of_a_workload_that_there_is_not(pod: Path, capsys: Shown) -> None:
-    assert verb("run", "pai-megatron") == 78
-    assert "A4_WORKLOAD='pai-megatron' (command line) should be one of none" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["conectivity", "pai-megatron", "exec"])
+def test_run_of_a_workload_that_there_is_not(name: str, pod: Path, capsys: Shown) -> None:
+    assert verb("run", name) == 78
+    assert f"A4_WORKLOAD='{name}' (command line) should be one of none, connect" in capsys.readouterr().err
     assert os.listdir(pod) == []
 
 
@@ -370,12 +358,6 @@ def test_version(capsys: Shown) -> None:
     versions = json.loads(capsys.readouterr().out)
     assert versions["a4-agent"] == __version__
     assert {"python", "paramiko", "sshd", "mpirun", "tini"} <= set(versions)
-
-
-@pytest.mark.parametrize("name", ["", *VERBS])
-def test_help(name: str, capsys: Shown) -> None:
-    assert verb(*filter(None, [name]), "--help") == 0
-    assert "usage: a4-agent" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -416,46 +398,51 @@ def test_a_verb_that_needs_another(name: str, capsys: Shown) -> None:
     assert f"required: VERB; see a4-agent {name} --help\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("before", "name"),
-    [(before, name) for before in ("", "local ") for name in RUNNABLE if before or name not in VERBS],
-)
-def test_a_workload_typed_as_a_verb(before: str, name: str, capsys: Shown) -> None:
+@pytest.mark.parametrize("before", ["", "local "])
+def test_a_workload_typed_as_a_verb(before: str, capsys: Shown) -> None:
     prog = f"a4-agent {before}".strip()
-    assert verb(*before.split(), name, "--", "-b", "8") == 2
-    expected = f"{prog}: error: there is no verb '{name}'; type {prog} run {name}; see {prog} --help\n"
-    assert capsys.readouterr().err == expected
+    for name in RUNNABLE if before else set(RUNNABLE) - set(VERBS):
+        assert verb(*before.split(), name, "--", "-b", "8") == 2
+        expected = f"{prog}: error: there is no verb '{name}'; type {prog} run {name}; see {prog} --help\n"
+        assert capsys.readouterr().err == expected
 
 
-@pytest.mark.parametrize("name", ["run", "local"])
-def test_help_with_a_verb_is_its_help(name: str, capsys: Shown) -> None:
-    shown = []
-    for argv in (["help", name], [name, "--help"]):
-        assert verb(*argv) == 0
-        shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1]
+def test_help_with_a_verb_is_its_help(capsys: Shown) -> None:
+    for name in ("run", "local"):
+        shown = []
+        for argv in (["help", name], [name, "--help"]):
+            assert verb(*argv) == 0
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1] and "usage: a4-agent" in shown[0]
 
 
-def test_help_before_a_verb_lists_all_of_them(capsys: Shown) -> None:
-    assert verb("--help", "status") == 0
-    assert f"status              {VERBS['status']}" in capsys.readouterr().out
-
-
-def test_no_verb_is_help_and_an_unknown_one_an_error(capsys: Shown) -> None:
-    assert verb() == 0
+@pytest.mark.parametrize("argv", [[], ["--help", "status"]], ids=" ".join)
+def test_help_without_a_verb_lists_all_of_them(argv: list[str], capsys: Shown) -> None:
+    assert verb(*argv) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in VERBS)
-    assert verb("runn") == 2
-    assert "runn" in capsys.readouterr().err
+    assert f"status              {VERBS['status']}" in shown and all(name in shown for name in VERBS)
 
 
-@pytest.mark.parametrize("argv", [["exec", "hostname"], ["run", "none"], ["logs"], ["get"], ["status"], ["release"]])
-def test_what_asks_the_agent_starts_light(argv: list[str], run_dir: Path) -> None:
-    code = "import sys; from agent.cli import main; main(sys.argv[1:]); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True)
-    loaded = {name.split(".")[0] for name in done.stdout.split()}
+PAGES = {"matplotlib", "numpy", "jinja2", "markupsafe"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("exec hostname", "run none", "logs", "get", "status", "release"),
+        *("report", "report --help", "report no-such", "report --json result.json result.json"),
+    ],
+)
+def test_what_asks_the_agent_or_makes_no_page_starts_light(words: str, run_dir: Path) -> None:
+    write(run_dir / "result.json", ddp())
+    code = "import sys; from agent.cli import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", code, *words.split()]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=run_dir, env=environment)
+    loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert "agent" in loaded
-    assert not loaded & {"paramiko", "cryptography", "dns", "tenacity", "psutil", "asyncio", "logging", "subprocess"}
+    assert not loaded & (HEAVY | PAGES | {"cryptography"})
+    assert words.startswith("report") or "subprocess" not in loaded
 
 
 def test_a_reader_that_leaves_early_is_no_bug(formed: Path) -> None:
