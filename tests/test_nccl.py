@@ -426,6 +426,31 @@ def test_a_good_run_can_be_saved_as_a_baseline() -> None:
     assert list(judged(outcome(), "--save-baseline", "mine", baselines=BESIDE).files) == ["connectivity-test.log"]
 
 
+def test_each_operation_and_root_is_saved_for_itself() -> None:
+    """As with `-o all`, and with `-r -1`, which measures every root."""
+    tables = {"all_reduce": ["sum   -1", "prod   -1", "mulsum  -1"], "broadcast": ["none    0", "none    1"]}
+    outputs = {
+        test: "\n".join(
+            line.replace("none -1", kind)
+            for line in table(test).splitlines()
+            for kind in kinds[: 1 + 9 * ("float" in line)]
+        )
+        for test, kinds in tables.items()
+    }
+    found = judged(outcome(outputs), "--tests", "all_reduce,broadcast", "-o", "all", "--save-baseline", "mine")
+    gate = found.measurements.gate
+    assert found.end.code == 0 and gate
+    assert "there is no baseline for all_reduce mulsum on 3 nodes of 2 × NVIDIA B200" in gate["reason"]
+    entries = json.loads(found.files["baselines.json"])["baselines"]
+    assert [(one["collective"], one["operation"], one["root"], one["gpu_model"]) for one in entries] == [
+        ("all_reduce", "sum", 0, "NVIDIA B200"),
+        ("all_reduce", "prod", 0, "NVIDIA B200"),
+        ("all_reduce", "mulsum", 0, "NVIDIA B200"),
+        ("broadcast", "sum", 0, "NVIDIA B200"),
+        ("broadcast", "sum", 1, "NVIDIA B200"),
+    ]
+
+
 @pytest.mark.parametrize("wanted", ["mine", "/own.json"])
 def test_a_baseline_that_cannot_be_saved_is_a_note(wanted: str) -> None:
     found = judged(outcome(), "--save-baseline", wanted, baselines={**SHIPPED, "/own.json": "{"})
