@@ -59,16 +59,16 @@ def random_names() -> list[str]:
             random.choice(shapes)(random.choice(words)) + random.choice(["_", "", "_", "-", ".", "__", "2", "_3"])
             for _ in range(random.randint(1, 4))
         )
-        for _ in range(9000)
+        for _ in range(3000)
     }
-    made |= {"".join(random.choices("_aAbB1-. TOKEN", k=random.randint(1, 12))) for _ in range(3000)}
+    made |= {"".join(random.choices("_aAbB1-. TOKEN", k=random.randint(1, 12))) for _ in range(1000)}
     return sorted(made)
 
 
 def test_any_name_is_judged_as_the_agent_does(engines: Engines, tmp_path: Path) -> None:
     """In a chart with the same templates that shows nothing else."""
     names = random_names()
-    assert len(names) > 10_000
+    assert len(names) > 3000
     (tmp_path / "templates").mkdir()
     for name in ("_variables.tpl", "_secret_names.tpl"):
         (tmp_path / "templates" / name).write_text(TEMPLATES[f"templates/{name}"])
@@ -79,7 +79,7 @@ def test_any_name_is_judged_as_the_agent_does(engines: Engines, tmp_path: Path) 
     (shown,) = engines.render(Words((), chart=str(tmp_path))).kind("ConfigMap")
     found = json.loads(shown["data"]["found"])
     assert found == [name for name in names if is_secret_name(name)]
-    assert 1000 < len(found) < len(names) - 1000
+    assert 300 < len(found) < len(names) - 300
 
 
 def test_the_agent_is_told_which_variables_come_from_secrets(engines: Engines) -> None:
@@ -333,15 +333,11 @@ def test_the_chart_names_no_unknown_setting() -> None:
         assert set(re.findall(r"\bA4_[A-Z0-9_]*[A-Z0-9]", text)) - known == set()
 
 
-def test_chart_and_agent_have_one_version() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (agent.__version__, agent.__version__)
-
-
-def test_chart_and_agent_have_one_address() -> None:
+def test_chart_and_agent_have_one_version_and_address() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (agent.__version__, agent.__version__)
     assert f"Source = {chart['sources'][0]}" in setup["metadata"]["project_urls"]
 
 
