@@ -50,7 +50,6 @@ class ChartPods:
     subdomain: str
     spec: Object
     """Spec of the Job."""
-    is_of_jobset: bool = True
     secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     """Secrets that exist beside those of the release."""
 
@@ -79,12 +78,9 @@ class ChartPods:
     def metadata(self, index: int, attempt: Attempt) -> Object:
         """Metadata of pod `index`: the template's, and what the controllers add."""
         own = self.template.get("metadata") or {}
-        both = {f"{_BATCH}/job-completion-index": str(index)}
-        labels = {f"{_BATCH}/job-name": self.job, f"{_BATCH}/controller-uid": JOB_UID}
-        if self.is_of_jobset:
-            labels[f"{_JOBSET}/jobset-uid"] = UID
-            both[f"{_JOBSET}/restart-attempt"] = str(attempt.restarts)
-        if self.is_of_jobset and attempt.job_restarts is not None:
+        labels = {f"{_BATCH}/job-name": self.job, f"{_BATCH}/controller-uid": JOB_UID, f"{_JOBSET}/jobset-uid": UID}
+        both = {f"{_BATCH}/job-completion-index": str(index), f"{_JOBSET}/restart-attempt": str(attempt.restarts)}
+        if attempt.job_restarts is not None:
             both[f"{_JOBSET}/job-restart-attempt"] = str(attempt.job_restarts)
         return {
             "name": f"{self.job}-{index}-x7k2p",

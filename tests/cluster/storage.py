@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from typing import Any
 
+from agent.machine.api import SERVER_SECONDS
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Trial
 
 STORE = "/store"
@@ -24,30 +24,26 @@ exec "$@"
 """
 
 
-def on_fuse(before: str = "", env: Mapping[str, str] | None = None) -> dict[str, Any]:
+def on_fuse(before: str = "") -> dict[str, Any]:
     """What `start` needs for pods that mount their results directory, and then do `before`, before the agent starts."""
     return {
         "devices": ("/dev/fuse",),
         "entrypoint": ("tini", "--", "sh", "-c", _MOUNTED, "sh", before, sys.executable, "-m", "agent", "run"),
-        "env": {"A4_RESULTS_DIR": RESULTS, **(env or {})},
+        "env": {"A4_RESULTS_DIR": RESULTS},
     }
 
 
 BREAK = {
     "stopped": "pkill -STOP -x bindfs",
-    "full": f"dd if=/dev/zero of={STORE}/ballast bs=1M 2>/dev/null; test -s {STORE}/ballast",
     "read-only": f"mount -i -o remount,ro {MOUNT}",
     "gone": f"umount -l {MOUNT}",
 }
 MEND = {
     "stopped": "pkill -CONT -x bindfs",
-    "full": f"rm {STORE}/ballast",
     "read-only": f"mount -i -o remount,rw {MOUNT}",
-    "gone": f"bindfs {STORE} {MOUNT}",
 }
 REASON = {
-    "stopped": "no answer for 10 s",
-    "full": "No space left on device",
+    "stopped": f"no answer for {SERVER_SECONDS:g} s",
     "read-only": "Read-only file system",
     "gone": f"nothing is mounted at {MOUNT} any more",
 }

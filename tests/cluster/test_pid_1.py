@@ -119,6 +119,7 @@ ORPHANS = 5000
 @by_init
 def test_orphans_leave_no_zombie_and_cost_no_memory(start: Start, init: tuple[str, ...]) -> None:
     trial = sleeping(start, 1, entrypoint=(*init, *AGENT, "run", "none"))
+    assert trial.cluster.exec(0, ["cat", "/proc/1/comm"]).stdout.strip() == (init[0] if init else "tini")
     before = peak_rss(trial, 0)
     done = agent(trial, 0, "run", *RUN[1:], "bash", "-c", f"for n in $(seq {ORPHANS}); do (: &); done; echo all")
     assert (done.returncode, done.stdout) == (0, "all\n"), done

@@ -12,14 +12,6 @@ from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes
 from tests.cluster.work import AGENT
 
 
-def test_an_agent_that_is_pid_1_puts_tini_in_front(start: Start) -> None:
-    trial = start(2, entrypoint=(*AGENT, "run", "none"), env={"SLEEP_INFINITY": "true"})
-    trial.until_event(1, "result-known")
-    assert trial.cluster.exec(1, ["cat", "/proc/1/comm"]).stdout == "tini\n"
-    trial.cluster.terminate()
-    all_codes(trial, 143)
-
-
 def test_without_tini_pid_1_says_so(start: Start) -> None:
     trial = start(1, entrypoint=(*AGENT, "run", "none"), env={"PATH": "/nowhere"})
     all_codes(trial, 66)

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
-
-FAULTS = pytest.mark.faults
-
-
-def launch_of(kind: str, ompi5: Path, workload: str) -> dict[str, Any]:
-    """ENTRYPOINT and PATH for the Open MPI of that major version."""
-    if kind == "4":
-        return {"arguments": (workload,)}
-    path = f"{ompi5}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {
-        "entrypoint": ("tini", "--", f"{ompi5}/bin/python", "-m", "agent", "run", workload),
-        "env": {"PATH": path},
-    }
+from tests.cluster.work import result
 
 
-def results(trial: Trial) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(trial.cluster.read(0, f"{RUN_DIR}/results/result.json"))
-    return data
-
-
-@pytest.mark.parametrize("kind", ["4", pytest.param("5", marks=FAULTS)])
-def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
-    trial = start(3, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
+def test_connectivity(start: Start) -> None:
+    trial = start(3, gpus_per_pod=2, arguments=("connectivity",))
     all_codes(trial, 0)
-    result = results(trial)
-    assert result["verdict"]["code"] == 0
-    assert result["record"]["mpirun"].startswith(f"{kind}.")
-    assert result["record"]["finished"] == list(range(6))
-    assert len(result["record"]["pairs"]) == 3
-    assert all(pair["bandwidth_gb_s"] > 0 and pair["latency_us"] > 0 for pair in result["record"]["pairs"])
+    found = result(trial)
+    record = found["record"]
+    assert found["verdict"]["code"] == 0 and record["mpirun"].startswith("4.")
+    assert (record["finished"], len(record["pairs"])) == (list(range(6)), 3)
+    assert all(pair["bandwidth_gb_s"] > 0 and pair["latency_us"] > 0 for pair in record["pairs"])
     log = trial.cluster.read(0, f"{RUN_DIR}/results/connectivity-test.log")
-    assert f"6 ranks on 3 pods (Open MPI {kind}." in log
+    assert "6 ranks on 3 pods (Open MPI 4." in log
     assert "6 ranks on 3 pods" in trial.cluster.logs(0, "out")
 
 
@@ -68,7 +45,7 @@ def test_sigterm_during_mpirun(start: Start) -> None:
     all_codes(trial, 143)
 
 
-@FAULTS
+@pytest.mark.faults
 def test_a_killed_agent_during_mpirun(start: Start) -> None:
     trial = start(3, arguments=LONG)
     in_mpirun(trial)
