@@ -44,10 +44,6 @@ def find_bad(trial: Trial, pod: int, how: str) -> None:
     assert "none of 63 pods is slow" in find(trial, "--exclude", str(pod))
 
 
-def test_healthy_pods(trial: Trial) -> None:
-    assert "none of 64 pods is slow" in find(trial)
-
-
 def test_a_link_at_half_rate(trial: Trial) -> None:
     with ExitStack() as end:
         end.callback(trial.cluster.slow_link, 21, RATE, NIC)
@@ -62,11 +58,10 @@ def test_a_link_that_is_down(trial: Trial) -> None:
         find_bad(trial, 0, "hangs")
 
 
-@pytest.mark.parametrize("rate", [LOW, ""])
-def test_one_way_that_is_slow_or_dead(trial: Trial, rate: str) -> None:
+def test_one_way_that_is_slow(trial: Trial) -> None:
     with ExitStack() as end:
         end.callback(trial.cluster.slow_way, 1, (), nic=NIC)
-        trial.cluster.slow_way(1, [0], rate, NIC)
+        trial.cluster.slow_way(1, [0], LOW, NIC)
         told = find(trial)
         assert "  the way between pods 0-1 is slow each time\n\n" in told, told
 
