@@ -63,7 +63,10 @@ class Parts:
                 self._say(messages.Alive(run))
 
     def _prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
-        """Make this pod's part ready to begin. Raises UsageError for a workload of another release, PeerLost."""
+        """Make this pod's part ready to begin. Raises UsageError for a workload of another release or an id that names
+        no directory, PeerLost."""
+        if not run_id.isascii():  # JSON may hold half of a character, which no path can
+            raise UsageError(f"{run_id!r} cannot be the id of a run")
         pod, workload = self._pod, find_workload(spec.workload)
         self._prune()
         plan, cores = subset_of(pod, indices), pod.machine.core_count()
