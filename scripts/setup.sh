@@ -32,7 +32,7 @@ HELM=3.6.2
 HELM_SHA256=3e4dd2807e8e00779312343aff59185fbf32971562434920de1ccaf4bae2b746 # of x86_64's
 ENVIRONMENTS=".venv .venv-ompi5 .venv-torch"
 
-place='' child='' ticker='' # a temporary directory, and processes in the background: `clean_up` ends them
+place='' child='' ticker='' beside='' # a temporary directory, and processes in the background: `clean_up` ends them
 
 say() { echo "setup: $*" >&2; }
 
@@ -54,6 +54,11 @@ clean_up() {
         wait "$child" 2>/dev/null || :
     fi
     end_ticker
+    if [ -n "$beside" ]; then
+        kill -TERM "$beside" 2>/dev/null || :
+        wait "$beside" 2>/dev/null || :
+        beside=''
+    fi
     [ -z "$place" ] || rm -rf "$place"
 }
 
@@ -79,8 +84,10 @@ lock() {
 
 megabytes() { du -scm "$@" 2>/dev/null | tail -n 1 | cut -f 1; }
 
-# progress DIRECTORY...: a line every ten seconds on what has arrived there, until it is killed.
+# progress WHAT DIRECTORY...: a line every ten seconds on what has arrived there, until it is killed.
 progress() {
+    what=$1
+    shift
     sleeper=''
     trap 'kill $sleeper 2>/dev/null; exit' TERM
     began=$(date +%s) before=$(megabytes "$@")
@@ -90,7 +97,7 @@ progress() {
         wait "$sleeper"
         kill -0 $$ 2>/dev/null || exit
         arrived=$(($(megabytes "$@") - before))
-        say "  … $((arrived > 0 ? arrived : 0)) MB, $(($(date +%s) - began)) s"
+        say "  $what: $((arrived > 0 ? arrived : 0)) MB, $(($(date +%s) - began)) s"
     done
 }
 
@@ -115,7 +122,7 @@ need_place() {
 # It runs in the background, where a signal to us is handled at once, and in a process group of its own, which
 # Ctrl-C does not reach: `clean_up` ends all of it.
 attend() {
-    start_ticker "$place" "$1"
+    start_ticker "${1%.new}" "$place" "$1"
     shift
     setsid env TMPDIR="$place/tmp" "$@" >"$place/said" 2>&1 </dev/null &
     child=$!
@@ -160,7 +167,7 @@ need_packages() {
     [ "$(id -u)" = 0 ] ||
         fail "not root: run 'apt-get install --no-install-recommends $*' as root, then try again"
     say "installing $*"
-    start_ticker /var/cache/apt/archives
+    start_ticker packages /var/cache/apt/archives
     (
         flock 8 # one checkout at a time
         no_daemons
@@ -279,18 +286,43 @@ torch() {
             return
         fi
     done
-    if .venv/bin/python -m pip install --quiet --dry-run --no-deps --no-input --disable-pip-version-check \
+    begin .venv-torch
+    if .venv-torch.new/bin/python -m pip install --quiet --dry-run --no-deps --no-input --disable-pip-version-check \
         "torch==$TORCH+cpu" 2>/dev/null; then
+        build=$TORCH+cpu
         say "loading a build of torch $TORCH for CPUs, 200 MB"
-        environment .venv-torch "torch==$TORCH+cpu" numpy
-        return
+    else
+        build=$TORCH
+        free=$(df -Pm . | awk 'NR == 2 { print $4 }')
+        [ "$free" -ge "$TORCH_MEGABYTES" ] ||
+            fail "torch $TORCH with CUDA's libraries takes $TORCH_MEGABYTES MB, and $free MB are free in $PWD"
+        say "loading torch $TORCH with CUDA's libraries, 2.8 GB, which take 4.7 GB: pip's index has no build for CPUs" \
+            "(PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu has)"
     fi
-    free=$(df -Pm . | awk 'NR == 2 { print $4 }')
-    [ "$free" -ge "$TORCH_MEGABYTES" ] ||
-        fail "torch $TORCH with CUDA's libraries takes $TORCH_MEGABYTES MB, and $free MB are free in $PWD"
-    say "loading torch $TORCH with CUDA's libraries, 2.8 GB, which take 4.7 GB: pip's index has no build for CPUs" \
-        "(PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu has)"
-    environment .venv-torch "torch==$TORCH" numpy
+    fill .venv-torch "torch==$build" numpy
+    finish .venv-torch
+}
+
+# What a subshell has from its parent is the parent's to clean up.
+forget() { place='' child='' ticker=''; }
+
+# torch takes as long as all the rest: it is installed beside that.
+start_torch() {
+    (
+        forget
+        trap clean_up EXIT
+        trap 'exit 143' TERM
+        torch
+    ) &
+    beside=$!
+}
+
+finish_torch() {
+    wait "$beside" || {
+        beside=''
+        exit 1 # it has said why
+    }
+    beside=''
 }
 
 # Helm 3, of which Debian has no package; Helm 4 is a package of the tests' environment.
@@ -336,8 +368,9 @@ need_packages $needed
 case $1 in
 demo) environment .venv 'agent[report]' ;;
 demo-torch)
+    start_torch
     environment .venv 'agent[report]'
-    torch
+    finish_torch
     ;;
 bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
@@ -346,14 +379,16 @@ image)
     helm
     ;;
 kubernetes)
+    start_torch
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
-    torch
     helm
+    finish_torch
     ;;
 test)
+    start_torch
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
     environment .venv-ompi5 'agent[ompi5]'
-    torch
     helm
+    finish_torch
     ;;
 esac
