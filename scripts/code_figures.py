@@ -5,8 +5,9 @@
 
 Code lines are those without comments, docstrings and blanks. A private function counts as a mere name when its body has
 at most two statements and the one file that has it mentions it once. A function hands on when all it does is to call
-another with what it was given; calls are followed by name, which may take two functions of one name for one. -v lists
-what was counted, and files of more than 350 lines.
+another with what it was given; calls are followed by name, which may take two functions of one name for one. Where
+there are tests, their cases are counted as pytest collects them. -v lists what was counted, and files of more than 350
+lines.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import argparse
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -166,7 +169,21 @@ def main() -> None:
     files = [path for name in options.directories for path in sorted((options.root / name).rglob("*.py"))]
     texts = {path.relative_to(options.root): path.read_text() for path in files}
     counted, listed = report(texts)
+    if tests := [str(path) for path in texts if path.name.startswith("test_")]:
+        counted.insert(1, cases(options.root, tests))
     print("\n".join([*counted, *(listed if options.verbose else [])]))
+
+
+def cases(root: Path, files: list[str]) -> str:
+    """How many test cases pytest collects in these files."""
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(argv, cwd=root, stdout=subprocess.PIPE, text=True)
+    found = [int(count) for count in re.findall(r"^\S+\.py: (\d+)$", done.stdout, re.MULTILINE)]
+    return (
+        f"{sum(found)} test cases"
+        if done.returncode == 0
+        else f"test cases not counted: pytest ended with {done.returncode}"
+    )
 
 
 def report(texts: Mapping[Path, str]) -> tuple[list[str], list[str]]:
