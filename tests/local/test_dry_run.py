@@ -9,25 +9,27 @@ import sys
 import pytest
 
 from agent.catalogue import RUNNABLE
+from agent.local.client import LocalCluster
 from agent.local.sockets import running_clusters
 from agent.workloads import find_workload
-from tests.local.helpers import needs_root
+from tests.local.helpers import DEADLINE, needs_root
 from tests.local.test_command import fresh_name, local, refused
 
 AGENT = [sys.executable, "-m", "agent"]
 
 
 @needs_root
-def test_it_says_what_the_pods_would_say() -> None:
+def test_it_says_what_the_pods_would_say(capfd: pytest.CaptureFixture[str]) -> None:
     """In a cluster whose order by place is not that of the indices. What mpirun forwards differs with the shell."""
     words = ["--pods", "4", "--gpus-per-pod", "8", "--name", fresh_name("dry")]
     workloads = [name for name in RUNNABLE if name != "script" and not find_workload(name).led]
-    before = {name: local("run", *words, "--dry-run", name).stdout for name in workloads}
+    before = {name: refused(["run", *words, "--dry-run", name], capfd)[1] for name in workloads}
     assert words[-1] not in running_clusters()
     try:
         assert local("up", *words, "--wait", "none").returncode == 0
+        cluster = LocalCluster.attach(words[-1])
         for name in workloads:
-            said = local("exec", "0", "--name", words[-1], "--", *AGENT, "run", "--dry-run", name)
+            said = cluster.exec(0, [*AGENT, "run", "--dry-run", name], timeout=DEADLINE)
             assert (said.returncode, before[name]) == (0, said.stdout), name
     finally:
         local("down", "--name", words[-1], "--grace", "0")

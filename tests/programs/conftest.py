@@ -1,7 +1,7 @@
 """Rank programs for real: torch from .venv-torch on this machine, gloo between the ranks.
 
-`torchrun` starts them as people do. Each of its processes imports torch, which is nearly all the work of a small run:
-what the programs do among themselves is tested with `ranks`, whose ranks are forks of one process that has torch.
+Each process of torchrun imports torch, which is nearly all the work of a small run: how it starts ranks is tested in
+tests/cluster. What the programs do among themselves is tested here with forks of one process that has torch.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 import os
 import select
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from textwrap import indent
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ class Done:
     """How a torchrun ended."""
 
     code: int
-    """torchrun's; for `ranks`, that of the rank that failed first."""
+    """That of the rank that failed first."""
     out: str
     err: str
     record: list[dict[str, Any]] = field(default_factory=list)
@@ -47,29 +48,6 @@ class Done:
         return line
 
 
-class Start(Protocol):
-    def __call__(
-        self, program: str, ranks: int, *args: str, env: Mapping[str, str] | None = None, record: bool = True
-    ) -> Done:
-        """Run a program of entrypoints/ on so many local ranks: `start("ddp.py", 2, "--steps", "3", env={…})`.
-
-        env: what is added to the environment; record=False: the way people start it by hand, without any A4_ name.
-        """
-
-
-@pytest.fixture
-def torchrun(tmp_path: Path) -> Start:
-    def run(program: str, ranks: int, *args: str, env: Mapping[str, str] | None = None, record: bool = True) -> Done:
-        home = new_home(tmp_path)
-        argv = [str(with_torch("torchrun")), "--standalone", "--local-addr", "127.0.0.1"]
-        argv += ["--nproc-per-node", str(ranks), "--log-dir", str(home / "log")]
-        argv += [str(ROOT / "entrypoints" / program), *args]
-        code, out, err = ended(argv, {**environment(home, record), **(env or {})})
-        return Done(code, out, err, read_record(home), read_errors(home))
-
-    return run
-
-
 @pytest.fixture(scope="session")
 def forks(no_pod_around_fixtures: None) -> Iterator[subprocess.Popen[bytes]]:
     """The process of ranks.py."""
@@ -81,17 +59,34 @@ def forks(no_pod_around_fixtures: None) -> Iterator[subprocess.Popen[bytes]]:
         process.stdin.close()
 
 
-@pytest.fixture
-def ranks(tmp_path: Path, forks: subprocess.Popen[bytes]) -> Start:
-    def run(program: str, ranks: int, *args: str, env: Mapping[str, str] | None = None, record: bool = True) -> Done:
-        home = new_home(tmp_path)
-        asked = {"program": str(ROOT / "entrypoints" / program), "args": args, "ranks": ranks, "home": str(home)}
-        statuses = told(forks, {**asked, "env": {**environment(home, record), **(env or {})}})
+@dataclass(frozen=True)
+class Ranks:
+    """Starts a program of entrypoints/ on so many local ranks: `ranks("ddp.py", 2, "--steps", "3")`."""
+
+    home: Path
+    forks: subprocess.Popen[bytes]
+
+    def __call__(self, program: str, count: int, *args: str, record: bool = True) -> Done:
+        """`record=False`: the way people start it by hand, without any A4_ name."""
+        home = self.home
+        (home / "token").write_text(TOKEN + "\n")
+        ours = {"A4_TOKEN_FILE": str(home / "token"), "A4_RECORD": str(home / "record")} if record else {}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(home), **ours}
+        asked = {"program": str(ROOT / "entrypoints" / program), "args": args, "ranks": count, "home": str(home)}
+        statuses = told(self.forks, {**asked, "env": env})
         code = next((status for _, status in statuses if status), 0)
         out, err = ((home / name).read_text() for name in ("out", "err"))
         return Done(code, out, err, read_record(home), read_errors(home))
 
-    return run
+    def spoil(self, code: str, *which: int) -> None:
+        """Have these ranks do something before the program begins."""
+        condition = f"if os.environ.get('RANK') in {[str(rank) for rank in which]}:\n"
+        (self.home / "sitecustomize.py").write_text(f"import os\n{condition}{indent(code, '    ')}")
+
+
+@pytest.fixture
+def ranks(tmp_path: Path, forks: subprocess.Popen[bytes]) -> Ranks:
+    return Ranks(tmp_path, forks)
 
 
 def told(forks: subprocess.Popen[bytes], asked: dict[str, Any]) -> list[tuple[int, int]]:
@@ -115,32 +110,6 @@ def with_torch(name: str) -> Path:
         why = f"no {name} in {TORCH}: make setup, or name an environment that has it by A4_TEST_TORCH"
         pytest.fail(why, pytrace=False)
     return path
-
-
-def new_home(directory: Path) -> Path:
-    """A home for one run."""
-    home = directory / f"run-{len(list(directory.glob('run-*')))}"
-    home.mkdir()
-    return home
-
-
-def environment(home: Path, record: bool) -> dict[str, str]:
-    """What the agent would give, or a person's shell."""
-    (home / "token").write_text(TOKEN + "\n")
-    ours = {"A4_TOKEN_FILE": str(home / "token"), "A4_RECORD": str(home / "record")}
-    return {**os.environ, "OMP_NUM_THREADS": "1", **(ours if record else {})}
-
-
-def ended(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr; fails the test when it hangs."""
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        out, err = process.communicate(timeout=END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun ends its ranks
-        out, err = process.communicate()
-        pytest.fail(f"{argv} does not end\n{out}\n{err}")
-    return process.returncode, out, err
 
 
 def read_record(home: Path) -> list[dict[str, Any]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,30 +14,26 @@ from agent.workloads.collectives import CollectivesRecord
 from agent.workloads.nccl_tests import parse
 from agent.workloads.rank_record import PlannedRanks, read_record
 from agent.workloads.sweeps import MeasuredSweep
-from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Start
+from tests.programs.conftest import ROOT, TOKEN, Done, Ranks, with_torch
 
 IN_PLACE_ONLY = {"all_reduce", "broadcast"}
 OUT_OF_PLACE_ONLY = {"alltoall", "sendrecv"}
 FAULTY = """
-import os
+import torch.distributed
 
-if os.environ.get("RANK") in {ranks}:
-    import torch.distributed
+genuine = torch.distributed.{name}
 
-    genuine = torch.distributed.{name}
+def faulty(tensor, *args, **kwargs):
+    genuine(tensor, *args, **kwargs)
+    {fault}
 
-    def faulty(tensor, *args, **kwargs):
-        genuine(tensor, *args, **kwargs)
-        {fault}
-
-    torch.distributed.{name} = faulty
+torch.distributed.{name} = faulty
 """
 
 
-def with_fault(folder: Path, ranks: list[str], name: str, fault: str) -> dict[str, str]:
-    """Environment in which a function of torch.distributed is broken on some ranks."""
-    (folder / "sitecustomize.py").write_text(FAULTY.format(ranks=ranks, name=name, fault=fault))
-    return {"PYTHONPATH": str(folder)}
+def broken(name: str, fault: str) -> str:
+    """What breaks a function of torch.distributed."""
+    return FAULTY.format(name=name, fault=fault)
 
 
 def rounding(row: Row, factor: float, sweep: MeasuredSweep) -> None:
@@ -72,7 +66,7 @@ def steps(done: Done) -> list[str]:
     return [line["step"] for line in done.record if line["step"] != "doing"]
 
 
-def test_every_collective(ranks: Start) -> None:
+def test_every_collective(ranks: Ranks) -> None:
     done = ranks("collectives.py", 4, "-b", "8", "-e", "256K", "-f", "32", "-n", "3", "-r", "2")
     assert done.code == 0, done
     assert "Warning" not in done.err
@@ -108,10 +102,10 @@ def check_record(done: Done) -> None:
     assert done.step("end")["finished"] == [0, 1, 2, 3]
 
 
-def test_wrong_sums_are_found_and_the_sweep_goes_on(ranks: Start, tmp_path: Path) -> None:
-    env = with_fault(tmp_path, ["2"], "all_reduce", "tensor[0] += 1; tensor[-1:] += 1")
+def test_wrong_sums_are_found_and_the_sweep_goes_on(ranks: Ranks) -> None:
+    ranks.spoil(broken("all_reduce", "tensor[0] += 1; tensor[-1:] += 1"), 2)
     options = ("-d", "bfloat16", "-b", "4K", "-e", "16K", "-f", "4", "-n", "2")
-    done = ranks("collectives.py", 3, "--tests", "all_reduce,broadcast", *options, env=env)
+    done = ranks("collectives.py", 3, "--tests", "all_reduce,broadcast", *options)
     assert done.code == 65
     assert done.errors == {}
     reduce, broadcast = parse(done.out)
@@ -125,11 +119,11 @@ def test_wrong_sums_are_found_and_the_sweep_goes_on(ranks: Start, tmp_path: Path
     assert after == ["doing", "doing"], "what is done after it may hang, too"
 
 
-def test_a_rank_that_fails_ends_all(ranks: Start, tmp_path: Path) -> None:
+def test_a_rank_that_fails_ends_all(ranks: Ranks) -> None:
     """It ends while the others wait for it."""
     fault = "if len(tensor) > 1000: raise MemoryError('no room for the broadcast')"
-    env = with_fault(tmp_path, ["1"], "broadcast", fault)
-    done = ranks("collectives.py", 2, "broadcast", "-b", "1K", "-e", "4K", "-f", "4", env=env)
+    ranks.spoil(broken("broadcast", fault), 1)
+    done = ranks("collectives.py", 2, "broadcast", "-b", "1K", "-e", "4K", "-f", "4")
     assert done.code == 1
     assert "MemoryError: no room for the broadcast" in done.errors[1]["message"]["message"]
     assert steps(done) == ["start", "ranks", "sweep"]
@@ -137,12 +131,12 @@ def test_a_rank_that_fails_ends_all(ranks: Start, tmp_path: Path) -> None:
     assert [row.size for row in sweep.rows] == [1024]
 
 
-def test_by_hand_without_what_the_backend_lacks(torchrun: Start, tmp_path: Path) -> None:
+def test_by_hand_without_what_the_backend_lacks(ranks: Ranks) -> None:
     """Sizes by addition; without checks; in no time; nothing of the agent around it."""
     lacks = "raise RuntimeError('Backend gloo does not support alltoall')"
-    env = with_fault(tmp_path, ["0", "1"], "all_to_all_single", lacks)
+    ranks.spoil(broken("all_to_all_single", lacks), 0, 1)
     options = ("-b", "1K", "-e", "3K", "-i", "1K", "-c", "0", "-d", "double", "-o", "max", "--budget-seconds", "0")
-    done = torchrun("collectives.py", 2, "alltoall", "reduce_scatter", *options, env=env, record=False)
+    done = ranks("collectives.py", 2, "alltoall", "reduce_scatter", *options, record=False)
     assert done.code == 0, done
     assert "Warning" not in done.err
     assert done.record == []
@@ -154,9 +148,10 @@ def test_by_hand_without_what_the_backend_lacks(torchrun: Start, tmp_path: Path)
     assert "# 1024 bytes, in-place: 1 of 4 iterations" in done.out
 
 
-def test_nothing_that_the_backend_has_is_a_wrong_result(ranks: Start, tmp_path: Path) -> None:
+def test_nothing_that_the_backend_has_is_a_wrong_result(ranks: Ranks) -> None:
     lacks = "raise RuntimeError('Backend gloo does not support it')"
-    done = ranks("collectives.py", 2, "broadcast", env=with_fault(tmp_path, ["0", "1"], "broadcast", lacks))
+    ranks.spoil(broken("broadcast", lacks), 0, 1)
+    done = ranks("collectives.py", 2, "broadcast")
     assert done.code == 65
     assert done.errors == {}
     assert "# Nothing was tested: gloo has none of broadcast" in done.out
@@ -167,15 +162,20 @@ def test_nothing_that_the_backend_has_is_a_wrong_result(ranks: Start, tmp_path: 
     assert verdict.reasons == ["nothing was tested: broadcast is left out: Backend gloo does not support it"]
 
 
-def test_no_memory_names_rank_device_and_size(ranks: Start, tmp_path: Path) -> None:
+def test_no_memory_names_rank_device_and_size(ranks: Ranks) -> None:
     fault = "import torch; zeros = torch.zeros; torch.zeros = lambda size, **how: zeros(1 << 60, **how)"
-    done = ranks("collectives.py", 2, "all_reduce", env=with_fault(tmp_path, ["1"], "all_gather", fault))
+    ranks.spoil(broken("all_gather", fault), 1)
+    done = ranks("collectives.py", 2, "all_reduce")
     message = done.errors[1]["message"]["message"]
     assert "out of memory on cpu of rank 1: no room for two buffers of 16 MiB" in message
     assert done.record[-1]["what"] == "memory for two buffers of 16 MiB"
 
 
 VALUES = """
+import json
+import torch
+import collective_operations as operations
+
 cpu = torch.device("cpu")
 by_hand = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum}
 
@@ -217,7 +217,8 @@ print(json.dumps(result))
 
 def test_values_are_exact_for_every_type() -> None:
     """Reduced in the type itself, one rank after the other; a rank that is left out, or a shift, is noticed."""
-    result = in_torch(VALUES)
+    argv, env = [str(with_torch("python")), "-c", VALUES], {"PYTHONPATH": str(ROOT / "entrypoints")}
+    result = json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout)
     for name, op, ranks, wrong, unnoticed, never in result["reduced"]:
         assert (wrong, unnoticed, never) == (0, 0, 0), (name, op, ranks)
     for same, shifted, wrong, tolerant, nans in result["moved"]:
@@ -227,23 +228,3 @@ def test_values_are_exact_for_every_type() -> None:
     assert result["counts"]["all_reduce"] == [1, 25, 1024]
     assert result["counts"]["all_gather"] == [1, 8, 340]
     assert result["narrow"] == ["0.0123", "  1.50", "375.26", "1234.6", "123457", " 1e+07"]
-
-
-PREPARED = """
-import contextlib, io, json, os, sys
-import torch
-import collectives
-import collective_operations as operations
-
-os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
-"""
-
-
-def in_torch(code: str, *given: object) -> Any:
-    """What code prints, which may use the program as a module."""
-    python = str(TORCH / "bin" / "python")
-    argv = [python, "-c", PREPARED + code, *map(json.dumps, given)]
-    env = {"PYTHONPATH": str(ROOT / "entrypoints"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)

@@ -3,79 +3,63 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.workloads.ddp import DdpRecord
 from agent.workloads.rank_record import PlannedRanks, read_record
-from tests.programs.conftest import TOKEN, Start
+from tests.programs.conftest import TOKEN, Ranks
 
 SMALL = ("--steps", "2", "--timed", "1", "--width", "64", "--layers", "2", "--batch", "8")
 FAULTY = """
-import os
+import torch
 
-if os.environ.get("RANK") == "1":
-    import torch
+genuine, genuine_step = torch.distributed.all_reduce, torch.optim.SGD.step
 
-    genuine, genuine_step = torch.distributed.all_reduce, torch.optim.SGD.step
+def all_reduce(tensor, *args, **kwargs):
+    work = genuine(tensor, *args, **kwargs)
+    if tensor.shape == (1024, 1024):
+        tensor[1000, 7] += 1
+    return work
 
-    def all_reduce(tensor, *args, **kwargs):
-        work = genuine(tensor, *args, **kwargs)
-        if tensor.shape == (1024, 1024):
-            tensor[1000, 7] += 1
-        return work
+def step(self, *args, **kwargs):
+    genuine_step(self, *args, **kwargs)
+    with torch.no_grad():
+        self.param_groups[0]["params"][0][0, 0] += 1e-6
 
-    def step(self, *args, **kwargs):
-        genuine_step(self, *args, **kwargs)
-        with torch.no_grad():
-            self.param_groups[0]["params"][0][0, 0] += 1e-6
-
-    torch.distributed.all_reduce, torch.optim.SGD.step = all_reduce, step
+torch.distributed.all_reduce, torch.optim.SGD.step = all_reduce, step
 """
 LOSING = """
-import os
+import torch
 
-if os.environ.get("RANK") == "0":
-    import torch
+genuine = torch.optim.SGD.step
+steps = []
 
-    genuine = torch.optim.SGD.step
-    steps = []
+def step(self, *args, **kwargs):
+    # rank 0 takes two steps of training, then two of the reference
+    steps.append(1)
+    if len(steps) == 3:
+        self.param_groups[0]["params"][0].grad *= 0.75
+    genuine(self, *args, **kwargs)
 
-    def step(self, *args, **kwargs):
-        # rank 0 takes two steps of training, then two of the reference
-        steps.append(1)
-        if len(steps) == 3:
-            self.param_groups[0]["params"][0].grad *= 0.75
-        genuine(self, *args, **kwargs)
-
-    torch.optim.SGD.step = step
+torch.optim.SGD.step = step
 """
 DYING = """
-import os
+import torch
 
-if os.environ.get("RANK") == "1":
-    import torch
+def all_reduce(tensor, *args, **kwargs):
+    raise OSError("the network card is on fire")
 
-    def all_reduce(tensor, *args, **kwargs):
-        raise OSError("the network card is on fire")
-
-    torch.distributed.all_reduce = all_reduce
+torch.distributed.all_reduce = all_reduce
 """
-
-
-def with_fault(folder: Path, code: str) -> dict[str, str]:
-    """Environment in which one rank's torch is broken."""
-    (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": str(folder)}
 
 
 def lines(record: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(line) + "\n" for line in record)
 
 
-def test_a_good_run_on_four_ranks(ranks: Start) -> None:
+def test_a_good_run_on_four_ranks(ranks: Ranks) -> None:
     done = ranks("ddp.py", 4, "--steps", "3")
     assert done.code == 0, done.err
     record = read_record(lines(done.record), DdpRecord())
@@ -91,14 +75,15 @@ def test_a_good_run_on_four_ranks(ranks: Start) -> None:
     assert len(record.table(PlannedRanks(4, ["pod-0"])).splitlines()) == 5
 
 
-def test_by_hand_on_one_rank(ranks: Start) -> None:
+def test_by_hand_on_one_rank(ranks: Ranks) -> None:
     done = ranks("ddp.py", 1, *SMALL, record=False)
     assert done.code == 0, done.err
     assert done.record == [] and "the largest difference is 0.0e+00;" in done.out
 
 
-def test_a_rank_with_wrong_sums_and_other_parameters_is_named(ranks: Start, tmp_path: Path) -> None:
-    done = ranks("ddp.py", 3, *SMALL, env=with_fault(tmp_path, FAULTY))
+def test_a_rank_with_wrong_sums_and_other_parameters_is_named(ranks: Ranks) -> None:
+    ranks.spoil(FAULTY, 1)
+    done = ranks("ddp.py", 3, *SMALL)
     assert done.code == 65
     assert done.step("sum")["wrong"] == [{"rank": 1, "expected": 3.0, "found": 4.0, "elements": 1}]
     assert done.step("parameters")["different"] == [1]
@@ -109,15 +94,17 @@ def test_a_rank_with_wrong_sums_and_other_parameters_is_named(ranks: Start, tmp_
     assert verdict.code == 65 and len(verdict.reasons) == 2
 
 
-def test_a_gradient_that_is_not_the_mean_is_seen_beside_one_process(ranks: Start, tmp_path: Path) -> None:
-    done = ranks("ddp.py", 2, *SMALL, env=with_fault(tmp_path, LOSING))
+def test_a_gradient_that_is_not_the_mean_is_seen_beside_one_process(ranks: Ranks) -> None:
+    ranks.spoil(LOSING, 0)
+    done = ranks("ddp.py", 2, *SMALL)
     assert done.code == 65
     assert done.step("parameters")["different"] == [] and not done.step("reference")["within"]
     assert read_record(lines(done.record), DdpRecord()).judge(PlannedRanks(2, ["pod-0"], [TOKEN])).code == 65
 
 
-def test_a_rank_that_fails_waits_for_nobody(ranks: Start, tmp_path: Path) -> None:
-    done = ranks("ddp.py", 2, *SMALL, env=with_fault(tmp_path, DYING))
+def test_a_rank_that_fails_waits_for_nobody(ranks: Ranks) -> None:
+    ranks.spoil(DYING, 1)
+    done = ranks("ddp.py", 2, *SMALL)
     assert done.code == 1
     assert done.errors[1]["message"]["message"] == "OSError: the network card is on fire"
     assert "[rank1]: OSError: the network card is on fire" in done.err
@@ -127,7 +114,7 @@ def test_a_rank_that_fails_waits_for_nobody(ranks: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("program", ["ddp.py", "collectives.py"])
-def test_wrong_usage_is_said_once(ranks: Start, program: str) -> None:
+def test_wrong_usage_is_said_once(ranks: Ranks, program: str) -> None:
     done = ranks(program, 2, "--timeout-seconds", "0")
     assert done.code == 2
     assert done.err.count("usage:") == 1

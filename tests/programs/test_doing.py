@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.programs.conftest import Start
+from tests.programs.conftest import Ranks
 
 WATCHING = """
-import json, os
+import json
+import torch.distributed as dist
 
-if os.environ.get("RANK") == "0":
-    import torch.distributed as dist
+def watched(name, genuine):
+    def call(*args, **kwargs):
+        with open(os.environ["A4_RECORD"]) as file:
+            last = json.loads(file.readlines()[-1])
+        print("CALL", name, last["step"], last.get("what"), flush=True)
+        return genuine(*args, **kwargs)
 
-    def watched(name, genuine):
-        def call(*args, **kwargs):
-            with open(os.environ["A4_RECORD"]) as file:
-                last = json.loads(file.readlines()[-1])
-            print("CALL", name, last["step"], last.get("what"), flush=True)
-            return genuine(*args, **kwargs)
+    return call
 
-        return call
-
-    for name in ("init_process_group", "all_gather", "all_reduce", "broadcast", "batch_isend_irecv", "barrier"):
-        setattr(dist, name, watched(name, getattr(dist, name)))
+for name in ("init_process_group", "all_gather", "all_reduce", "broadcast", "batch_isend_irecv", "barrier"):
+    setattr(dist, name, watched(name, getattr(dist, name)))
 """
 FEW = {
     "ddp.py": ("--steps", "1", "--timed", "1", "--width", "64", "--layers", "1", "--batch", "8"),
@@ -33,9 +29,9 @@ FEW = {
 
 
 @pytest.mark.parametrize("program", FEW)
-def test_what_is_done_is_said_before(ranks: Start, tmp_path: Path, program: str) -> None:
-    (tmp_path / "sitecustomize.py").write_text(WATCHING)
-    done = ranks(program, 2, *FEW[program], env={"PYTHONPATH": str(tmp_path)})
+def test_what_is_done_is_said_before(ranks: Ranks, program: str) -> None:
+    ranks.spoil(WATCHING, 0)
+    done = ranks(program, 2, *FEW[program])
     assert done.code == 0, done.err
     calls = [line.split(" ", 3)[1:] for line in done.out.splitlines() if line.startswith("CALL ")]
     assert calls[0] == ["init_process_group", "doing", "ranks look for each other"]
