@@ -10,7 +10,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-long test-steady test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench man lint format clean
+.PHONY: help setup test test-faults test-durations test-long test-steady test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench man lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,12 +19,10 @@ setup: ## programs and virtual environments, for everything below
 	@scripts/setup.sh test
 
 test: ## style, types and all tests but the long ones; ARGS="-k name" for some, WORKERS=1 one at a time
-	@scripts/setup.sh test
-	@$(bin)/ruff check .
-	@$(bin)/ruff format --check .
-# In a fresh clone every worker would compile all tests: one process does it, on a core that mypy leaves idle.
-	@test -d tests/__pycache__ || $(bin)/pytest -qqq --collect-only >/dev/null & $(bin)/mypy; status=$$?; wait; exit $$status
-	@$(bin)/pytest $(PYTEST) -m "not faults and not long" --durations=10 $(ARGS)
+	@scripts/test.sh $(PYTEST) -m "not faults and not long" --durations=5 --durations-min=1 $(ARGS)
+
+test-durations: ## write tests/durations.json from a run of make test, on an idle machine; ARGS="FILE ..." for some files
+	@scripts/test.sh $(PYTEST) -m "not faults and not long" --record-durations $(ARGS)
 
 test-faults: ## kill matrices and other long proofs
 	@scripts/setup.sh test
