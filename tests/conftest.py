@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests import durations
 from tests.leftovers import adopt_orphans, left_since, present
-from tests.scheduling import MAKES_WAY, REAL, USUAL, ClustersByCore
+from tests.scheduling import HAVE_FIGURES, MAKES_WAY, REAL, USUAL, ClustersByCore
 
 POD_NAMES = {
     "DOMAIN_NAME",
@@ -34,6 +35,8 @@ POD_NAMES = {
     "USE_JSON_SFT",
     "WORLD_SIZE",
 }
+LONG = {"faults", "long"}
+"""Markers of tests that may take long."""
 POD_PREFIXES = ("A4_", "JOB_", "NCCL_", "OMPI_", "PMIX_", "PRTE_", "SKIP_")
 """Variables of the pod contract, and those by which the agent, NCCL and Open MPI can be configured."""
 
@@ -58,6 +61,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for tests in shuffled:
             draw.shuffle(tests)
         items[:] = [item for tests in shuffled for item in tests]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help="write what the tests of these files take to tests/durations.json",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("record_durations") and not hasattr(config, "workerinput"):
+        if config.getoption("keyword") or any("::" in word for word in config.args):
+            raise pytest.UsageError("--record-durations takes whole files")
+        config.pluginmanager.register(Recorder())
+
+
+class Recorder:
+    """Adds up what each test takes, with its fixtures, and writes the file when all have passed."""
+
+    def __init__(self) -> None:
+        self.measured: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not LONG & set(report.keywords):
+            self.measured[report.nodeid] = self.measured.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == 0:
+            durations.write(durations.renewed(durations.read(), self.measured.items(), HAVE_FIGURES))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -100,6 +133,16 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     if left := left_since(before):
         pytest.fail("this test leaves behind:\n" + "\n".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def not_too_long(request: pytest.FixtureRequest) -> None:
+    """A test that takes too long on an idle machine fails, wherever it runs now."""
+    if LONG & set(request.node.keywords) or request.config.getoption("record_durations"):
+        return
+    nodeid = request.node.nodeid
+    if objection := durations.objection(nodeid, durations.read(), nodeid.startswith(HAVE_FIGURES)):
+        pytest.fail(objection, pytrace=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,12 +7,16 @@ else they would all be done long before the clusters, and the cores idle wheneve
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
+
+from tests import durations
 
 REAL = (
     "tests/test_package.py",
@@ -25,25 +29,12 @@ REAL = (
     "tests/local/",
     "tests/kubernetes/",
 )
-"""Where tests start real clusters, MPI jobs or torchrun: what takes long first, so that all workers end together."""
-WHOLE = (
-    "tests/test_package.py",
-    "tests/cluster/test_pai_megatron.py",
-    "tests/cluster/test_find_slow_faults.py",
-    "tests/cluster/test_pid_1.py",
-    "tests/cluster/test_silence.py",
-    "tests/cluster/test_torch_workloads.py",
-    "tests/cluster/test_why.py",
-    "tests/cluster/test_why_schedules.py",
-    "tests/golden/test_cluster.py",
-    "tests/gpu/",
-    "tests/local/test_pods.py",
-    "tests/local/test_sockets.py",
-    "tests/kubernetes/test_runtime.py",
-    "tests/mpi/",
-    "tests/programs/test_options.py",
-)
-"""Files of which one worker gets all: each other one would make their module's cluster, pods or package again."""
+"""Where tests start real clusters, MPI jobs or torchrun."""
+HAVE_FIGURES = tuple(place for place in REAL if place not in ("tests/gpu/", "tests/kubernetes/"))
+"""Whose tests all stand in durations.json: what `make test` runs of them."""
+ROOT = Path(__file__).parents[1]
+SHARED = 'scope="module"'
+"""What stands in a file whose tests go to one worker, or in the conftest.py beside it."""
 AT_ONCE = len(os.sched_getaffinity(0))
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
 MAKES_WAY = min(USUAL + 5, 19)
@@ -68,7 +59,7 @@ class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         # Workers that end make room: else nobody would take the clusters of the last one that died.
         before = takewhile(lambda each: each is not node, self.nodes)
         takes_real = sum(not each.shutting_down for each in before) < AT_ONCE
-        unit = next_unit(list(self.workqueue), takes_real)
+        unit = next_unit(self.workqueue, takes_real, durations.read())
         if unit:
             self.workqueue.move_to_end(unit, last=False)
             with suppress(OSError):  # it has died, and is removed next
@@ -99,17 +90,30 @@ class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         return left[0] if left else None
 
 
+@cache
+def shares(file: str) -> bool:
+    """Whether tests of a file share a cluster, pods or a package, which every other worker would make again."""
+    path = ROOT / file
+    return any(SHARED in each.read_text() for each in (path, path.with_name("conftest.py")) if each.exists())
+
+
 def units(nodeids: list[str]) -> dict[str, str]:
     """What each test is given to a worker with: nothing else, its file, or the rest of its chunk."""
     real = [nodeid for nodeid in nodeids if nodeid.startswith(REAL)]
     others = (nodeid for nodeid in nodeids if not nodeid.startswith(REAL))
-    return {nodeid: nodeid.partition("::")[0] if nodeid.startswith(WHOLE) else nodeid for nodeid in real} | {
+    files = {nodeid: nodeid.partition("::")[0] for nodeid in real}
+    return {nodeid: file if shares(file) else nodeid for nodeid, file in files.items()} | {
         nodeid: f"chunk {n // CHUNK}" for n, nodeid in enumerate(others)
     }
 
 
-def next_unit(waiting: list[str], takes_real: bool) -> str:
-    """What a worker gets of the units that wait; nothing if none is for it."""
-    real = (unit for place in REAL for unit in waiting if unit.startswith(place))
-    others = (unit for unit in waiting if not unit.startswith(REAL))
-    return next(real, "") or next(others, "") if takes_real else next(others, "")
+def next_unit(waiting: Mapping[str, Iterable[str]], takes_real: bool, figures: Mapping[str, float]) -> str:
+    """What a worker gets of the units that wait, each with its tests; nothing if none is for it.
+
+    figures: seconds of tests; of those that start clusters, what takes longest goes first
+    """
+    if takes_real:
+        real = [unit for unit in waiting if unit.startswith(REAL)]
+        if real:
+            return max(real, key=lambda unit: sum(figures.get(durations.key(test), 0.0) for test in waiting[unit]))
+    return next((unit for unit in waiting if not unit.startswith(REAL)), "")

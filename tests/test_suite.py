@@ -26,9 +26,9 @@ from tests.deadlines import (
     refuse_short,
     short_deadline,
 )
+from tests.durations import objection, renewed
 from tests.leftovers import left_since, present
-from tests.scheduling import CHUNK, MAKES_WAY, WHOLE, next_unit, units
-from tests.scheduling import REAL as PLACES
+from tests.scheduling import CHUNK, MAKES_WAY, next_unit, units
 
 TESTS = Path(__file__).parent
 
@@ -208,18 +208,44 @@ def test_real_clusters_are_given_out_one_by_one() -> None:
 
 
 def test_tests_that_share_a_cluster_go_to_one_worker() -> None:
-    assert set(units([*MPI, *REAL]).values()) == {"tests/mpi/test_x.py", *REAL}
-    files = (
-        str(path.relative_to(TESTS.parent)) for path in TESTS.rglob("test_*.py") if 'scope="module"' in path.read_text()
-    )
-    assert [file for file in files if file.startswith(PLACES) and not file.startswith(WHOLE)] == []
+    own, of_conftest = "tests/cluster/test_silence.py", "tests/mpi/test_mpirun.py"
+    assert set(units([f"{own}::test_a", f"{of_conftest}::test_b", *REAL]).values()) == {own, of_conftest, *REAL}
 
 
-def test_only_some_workers_take_real_clusters() -> None:
-    assert next_unit(["chunk 0", *REAL], takes_real=True) == "tests/cluster/test_x.py::test_0"
-    assert next_unit(["chunk 0"], takes_real=True) == "chunk 0"
-    assert next_unit([*REAL, "chunk 7"], takes_real=False) == "chunk 7"
-    assert next_unit(REAL, takes_real=False) == next_unit([], takes_real=True) == ""
+def test_only_some_workers_take_real_clusters_and_the_longest_first() -> None:
+    waiting = {unit: [unit] for unit in ("chunk 0", *REAL)} | {"tests/mpi/test_x.py": MPI}
+    figures = {REAL[3]: 4.0, REAL[5]: 12.0} | dict.fromkeys(MPI, 1.5)
+    assert next_unit(waiting, True, figures) == "tests/mpi/test_x.py"
+    assert next_unit({unit: waiting[unit] for unit in ("chunk 0", *REAL)}, True, figures) == REAL[5]
+    assert next_unit({"chunk 0": PURE}, True, figures) == "chunk 0"
+    assert next_unit(waiting, False, figures) == "chunk 0"
+    assert next_unit({unit: [unit] for unit in REAL}, False, figures) == next_unit({}, True, figures) == ""
+
+
+FIGURES = {"tests/cluster/test_x.py::test_slow": 16.0, "tests/cluster/test_x.py::test_quick": 15.0}
+
+
+def test_a_test_that_takes_too_long_on_an_idle_machine_is_refused() -> None:
+    assert "takes 16 s on an idle machine" in objection("tests/cluster/test_x.py::test_slow[3]", FIGURES, True)
+    assert objection("tests/cluster/test_x.py::test_quick", FIGURES, True) == ""
+    unknown = objection("tests/cluster/test_x.py::test_new", FIGURES, True)
+    assert "make test-durations ARGS=tests/cluster/test_x.py" in unknown
+    assert objection("tests/decide/test_y.py::test_new", FIGURES, False) == ""
+
+
+def test_figures_are_renewed_by_file() -> None:
+    old = {"tests/mpi/test_a.py::test_gone": 9.0, "tests/mpi/test_b.py::test_stays": 2.0}
+    measured = [
+        ("tests/mpi/test_a.py::test_new[1]", 0.26),
+        ("tests/mpi/test_a.py::test_new[2]", 0.71),
+        ("tests/decide/test_c.py::test_quick", 0.1),
+        ("tests/decide/test_c.py::test_slow", 7.0),
+    ]
+    assert renewed(old, measured, ("tests/mpi/",)) == {
+        "tests/decide/test_c.py::test_slow": 7.0,
+        "tests/mpi/test_a.py::test_new": 0.7,
+        "tests/mpi/test_b.py::test_stays": 2.0,
+    }
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
