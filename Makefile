@@ -54,9 +54,10 @@ test-image: ## the CPU image, really built and run: root, podman, seven minutes
 	@scripts/setup.sh image
 	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
 
-test-kubernetes: ## the chart before a real API server, JobSet and Kueue: root, Go; the first time 13 minutes and 5 GB of caches
+test-kubernetes: ## the chart before a real API server, JobSet, Kueue and a real kubelet: root, Go; the first time 13 minutes and 6 GB of caches
 	@scripts/setup.sh kubernetes
 	@$(bin)/python -m tests.kubernetes.programs >/dev/null
+	@scripts/test-image.sh $(bin)/python -m tests.image.archive >/dev/null
 	@$(bin)/pytest -o faulthandler_timeout=1800 -m "not long" --durations=10 tests/kubernetes $(ARGS)
 
 kube-up: ## the same control plane with eight pretended nodes, to stay: prints how to use it; ARGS="--image NAME" for your images

@@ -6,7 +6,7 @@
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh image   programs that build and run images, the agent and the test tools in .venv, Helm 3 in .helm
-#   scripts/setup.sh kubernetes  programs of a local cluster, the agent and the test tools in .venv, torch, Helm 3
+#   scripts/setup.sh kubernetes  programs of a local cluster and of a node, the agent and the test tools in .venv, torch, Helm 3
 #   scripts/setup.sh test    all but podman and its like, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3
 #
 # PYTHON names the interpreter for the environments (default python3). An environment is built beside the one that is
@@ -26,6 +26,8 @@ TEST_PROGRAMS="bindfs:bindfs chromium:chromium dumb-init:dumb-init fish:fish g++
     shellcheck:shellcheck zsh:zsh"
 # crun, which podman would bring, does not start containers where its limits may not be raised.
 IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap git:git"
+# What runs a real kubelet's containers: pause.c is built for it.
+NODE_PROGRAMS="containerd:containerd /usr/lib/cni/bridge:containernetworking-plugins gcc:g++"
 TORCH=2.13.0
 TORCH_MEGABYTES=4700 # with CUDA's libraries, installed
 HELM=3.6.2
@@ -346,7 +348,7 @@ bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
 lint) programs='' ;;
 test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
 image) programs="$PROGRAMS $IMAGE_PROGRAMS npm:npm" ;;
-kubernetes) programs="$PROGRAMS jq:jq npm:npm" ;;
+kubernetes) programs="$PROGRAMS $IMAGE_PROGRAMS $NODE_PROGRAMS jq:jq npm:npm" ;;
 *) fail "usage: scripts/setup.sh demo|demo-torch|bench|lint|test|image|kubernetes" ;;
 esac
 trap clean_up EXIT

@@ -6,25 +6,14 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.chart.api import running
 from tests.chart.helm import CHART, Helm3, Rendered, Words
 from tests.docker.context import write_context
-from tests.image.containers import Host, build, make_base, podman, this_host
-
-RELEASE = "bookworm"
-
-
-class Images(NamedTuple):
-    """Names of the images, and what they were built with."""
-
-    base: str
-    without_agent: str
-    image: str
-    host: Host
+from tests.image.archive import archive_of, save
+from tests.image.containers import Images, build_images, podman
 
 
 @pytest.fixture(scope="session")
@@ -35,11 +24,9 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def images(context: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
-    host = this_host(RELEASE, tmp_path_factory.mktemp("host"))
-    made = Images("localhost/debian:12", "localhost/without-agent", "localhost/a4-agent-cpu:debian12", host)
-    make_base(RELEASE, host, made.base)
-    build("docker/a4-agent-cpu/Dockerfile", made.base, made.without_agent, context, host)
-    build("docker/agent.Dockerfile", made.without_agent, made.image, context, host)
+    made = build_images(context, tmp_path_factory.mktemp("host"))
+    if not (archive := archive_of(context)).exists():
+        save(made, archive)  # for the real kubelet of tests/kubernetes
     yield made
     podman("rmi", "--all", "--force")
 

@@ -17,6 +17,7 @@ from tests.chart.helm import Rendered
 ROOT = Path(__file__).resolve().parents[2]
 STORE = Path("/var/lib/containers")
 SECONDS = 600.0
+RELEASE = "bookworm"
 HUB = "198.18.77.1"
 CGROUP = os.environ.get("IMAGE_CGROUP", "/a4-image")
 """Where scripts/test-image.sh looks for what is left."""
@@ -87,6 +88,24 @@ def build(recipe: str, base: str, name: str, context: Path, host: Host) -> None:
     options = ("--isolation", "chroot", "--layers=false", "--build-arg", f"BASE={base}", *host.options)
     pip = ("--build-arg", "PIP_CONFIG_FILE=/mnt/pip.conf")
     podman("build", *options, *pip, "--file", context / recipe, "--tag", name, context)
+
+
+class Images(NamedTuple):
+    """Names of the images, and what they were built with."""
+
+    base: str
+    without_agent: str
+    image: str
+    host: Host
+
+
+def build_images(context: Path, files: Path) -> Images:
+    host = this_host(RELEASE, files)
+    made = Images("localhost/debian:12", "localhost/without-agent", "localhost/a4-agent-cpu:debian12", host)
+    make_base(RELEASE, host, made.base)
+    build("docker/a4-agent-cpu/Dockerfile", made.base, made.without_agent, context, host)
+    build("docker/agent.Dockerfile", made.without_agent, made.image, context, host)
+    return made
 
 
 @contextmanager

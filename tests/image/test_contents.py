@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.conftest import Images
-from tests.image.containers import CERTIFICATES, CGROUP, SITES, mounted, podman
+from tests.image.containers import CERTIFICATES, CGROUP, SITES, Images, mounted, podman
 
 RUN = ("run", "--rm", "--runtime", "runc", "--cgroup-parent", CGROUP, "--network", "none")
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart.helm import Rendered
-from tests.image.conftest import Images
-from tests.image.containers import ROOT, job, make_base, podman
+from tests.image.containers import ROOT, Images, job, make_base, podman
 from tests.local.helpers import eventually
 
 Render = Callable[..., Rendered]

@@ -40,8 +40,6 @@ class Bed:
 
     def __init__(self, plane: ControlPlane, process: subprocess.Popen[str], errors: IO[bytes]) -> None:
         self.plane = plane
-        self.limits_memory = False
-        """As containers ask for it: where a memory controller of cgroups can be written."""
         self._process = process
         self._errors = errors
 
@@ -232,7 +230,7 @@ def with_nodes(plane: ControlPlane, names: Sequence[str] = ()) -> Iterator[Bed]:
         )
         bed = Bed(plane, process, errors)
         try:
-            bed.limits_memory = bed.ask(to_json(_configured(plane, names)))["memory"]
+            bed.ask(to_json(_configured(plane, names)))
             yield bed
         finally:
             _end(process)

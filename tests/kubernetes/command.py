@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 import struct
-import subprocess
 import termios
 from contextlib import suppress
 from types import TracebackType
@@ -14,16 +13,12 @@ from typing import IO
 
 from agent.local.channel import Conversation, Message
 
-Stream = int | IO[bytes] | None
-
 
 class Command:
     """Closing it while it runs sends SIGHUP to it and all that it has started, as the loss of a terminal would."""
 
-    def __init__(
-        self, conversation: Conversation, asked: Message, streams: tuple[Stream, Stream, Stream] | None
-    ) -> None:
-        """Without streams it has a terminal."""
+    def __init__(self, conversation: Conversation, asked: Message, piped: bool, terminal: bool) -> None:
+        """It has pipes, a terminal, or /dev/null."""
         self._conversation = conversation
         self._given: list[int] = []
         """Ends of pipes that are the command's."""
@@ -34,8 +29,8 @@ class Command:
         self.stderr: IO[bytes] | None = None
         self.terminal = -1
         try:
-            conversation.send(asked, self._streams(*streams) if streams else [])
-            if not streams:
+            conversation.send(asked, [] if terminal else self._pipes() if piped else self._silence())
+            if terminal:
                 self._take_terminal()
         except BaseException:
             self.close()
@@ -52,35 +47,16 @@ class Command:
     ) -> None:
         self.close()
 
-    def _streams(self, stdin: Stream, stdout: Stream, stderr: Stream) -> list[int]:
-        found = []
-        if stdin == subprocess.PIPE:
-            read, write = self._pipe()
-            self.stdin = os.fdopen(write, "wb", buffering=0)
-            found.append(read)
-        else:
-            found.append(self._descriptor(stdin))
-        for name, stream in (("stdout", stdout), ("stderr", stderr)):
-            if stream == subprocess.STDOUT:
-                found.append(found[-1])
-            elif stream == subprocess.PIPE:
-                read, write = self._pipe(ours_reads=True)
-                setattr(self, name, os.fdopen(read, "rb", buffering=0))
-                found.append(write)
-            else:
-                found.append(self._descriptor(stream))
-        return found
+    def _pipes(self) -> list[int]:
+        ends = [os.pipe() for _ in range(3)]
+        self._given += [ends[0][0], ends[1][1], ends[2][1]]
+        self.stdin = os.fdopen(ends[0][1], "wb", buffering=0)
+        self.stdout, self.stderr = (os.fdopen(read, "rb", buffering=0) for read, _ in ends[1:])
+        return self._given
 
-    def _pipe(self, ours_reads: bool = False) -> tuple[int, int]:
-        read, write = os.pipe()
-        self._given.append(write if ours_reads else read)
-        return read, write
-
-    def _descriptor(self, stream: Stream) -> int:
-        if stream is None or stream == subprocess.DEVNULL:
-            self._given.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-            return self._given[-1]
-        return stream if isinstance(stream, int) else stream.fileno()
+    def _silence(self) -> list[int]:
+        self._given += [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
+        return self._given * 3
 
     def _take_terminal(self) -> None:
         message = self._conversation.expect()

@@ -7,18 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.kubernetes.runtime_requests import Identity as Identity
-
-_USUAL = """
-CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL
-AUDIT_WRITE
-"""
-USUAL_CAPABILITIES = tuple(_USUAL.split())
-"""What container runtimes give to a container that is not privileged, before it adds and drops any."""
-
-
-ROOT = Identity()
-
 
 @dataclass(frozen=True)
 class Bind:
@@ -31,11 +19,9 @@ class Bind:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container as it shall be."""
+    """A container as it shall be: this machine's root file system, under a layer of its own."""
 
     name: str
-    root: Path
-    """Root file system of its image, under a layer of the container's own; "/" is this machine's."""
     argv: list[str]
     env: dict[str, str]
     """All of it."""
@@ -44,11 +30,7 @@ class ContainerSpec:
     cwd: str = "/"
     binds: tuple[Bind, ...] = ()
     privileged: bool = False
-    memory: int | None = None
-    """Bytes. Where no memory controller can be written, the start fails in words (`Runtime.limits_memory`)."""
     termination_path: str = "/dev/termination-log"
-    identity: Identity = ROOT
-    """Commands in the container have it, too."""
 
 
 class Ended(NamedTuple):
@@ -57,9 +39,8 @@ class Ended(NamedTuple):
     code: int
     """128 + n after signal n."""
     signal: int | None
-    oom_killed: bool
     message: str
     """The end of its termination file, 4,096 bytes at most."""
 
 
-LOST = Ended(128 + signal.SIGKILL, signal.SIGKILL, False, "the process that held the container has ended")
+LOST = Ended(128 + signal.SIGKILL, signal.SIGKILL, "the process that held the container has ended")

@@ -34,6 +34,8 @@ KUBECONFIG = f"{FILES}/kubeconfig"
 SERVING_CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 KUBELET_ADDRESS = "198.18.0.2"
 """Where the nodes' servers listen, on the cluster's bridge."""
+REAL_ADDRESS = "198.18.0.3"
+"""The same of the real kubelet."""
 TOLERATION_SECONDS = 10
 NODE_SECONDS = 50.0
 """Without a word of a node, until it is given up. Kubernetes' default."""
@@ -138,7 +140,7 @@ class ControlPlane:
             # Webhooks' Services lead to their endpoints without a kube-proxy.
             "--enable-aggregator-routing=true",
             # `kubectl logs` and `exec` ask the nodes' server, by the address that nodes name for it.
-            "--kubelet-preferred-address-types=ExternalIP",
+            "--kubelet-preferred-address-types=ExternalIP,InternalIP",
             f"--kubelet-certificate-authority={FILES}/ca.crt",
             f"--kubelet-client-certificate={FILES}/client.crt",
             f"--kubelet-client-key={FILES}/client.key",
@@ -266,7 +268,7 @@ def _files() -> dict[str, bytes]:
         ["kubernetes.default.svc", "kubernetes.default"],
     )
     client, accounts = authority.client("kube-apiserver", "system:masters"), signing_pair()
-    nodes = authority.server("nodes", [KUBELET_ADDRESS])
+    nodes = authority.server("nodes", [KUBELET_ADDRESS, REAL_ADDRESS])
     return {
         f"{FILES}/ca.crt": authority.certificate,
         f"{FILES}/server.crt": server.certificate,

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from itertools import product
 
 from agent.local.spec import Place
-from tests.kubernetes.kubelet.images import Image
 from tests.kubernetes.kubelet.nodes import NodeSpec
 
 IMAGE = "registry.example/a4-agent:1"
@@ -45,13 +44,13 @@ def node(name: str, place: Place) -> NodeSpec:
     return NodeSpec(name, labels)
 
 
-def images(torch: str, names: Iterable[str] = ()) -> dict[str, Image]:
-    """By name. `torch` is the interpreter that has it; `names` are further ones of such an image."""
+def images(torch: str, names: Iterable[str] = ()) -> dict[str, dict[str, str]]:
+    """Their environments, by name. `torch` is the interpreter that has it; `names` are others of such images."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
         # Pods cannot see that all of them share the cores of this machine: idle ranks must not spin.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
-    with_torch = Image(env={**env, "A4_PYTHON": torch})
-    return {IMAGE: Image(env=env), TORCH: with_torch, **dict.fromkeys(names, with_torch)}
+    with_torch = {**env, "A4_PYTHON": torch}
+    return {IMAGE: env, TORCH: with_torch, **dict.fromkeys(names, with_torch)}

@@ -5,16 +5,14 @@ All of it is held by one process, which ends with the one that made the Runtime,
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.errors import AgentError
 from agent.local import host_survey
@@ -23,24 +21,18 @@ from agent.local.channel import Conversation, Message
 from agent.local.client import LocalCluster
 from agent.local.root import Bind as MountedBind
 from agent.local.sockets import running_clusters
-from agent.local.syscalls import CLONE_NEWNET, setns
 from agent.wire import to_json
-from tests.kubernetes.command import Command, Stream
+from tests.kubernetes.command import Command
 from tests.kubernetes.container_spec import LOST as LOST
-from tests.kubernetes.container_spec import USUAL_CAPABILITIES as USUAL_CAPABILITIES
 from tests.kubernetes.container_spec import Bind as Bind
 from tests.kubernetes.container_spec import ContainerSpec as ContainerSpec
 from tests.kubernetes.container_spec import Ended as Ended
-from tests.kubernetes.container_spec import Identity as Identity
-from tests.kubernetes.memory_cgroups import remove_left
 from tests.kubernetes.runtime_requests import Begin, NewContainer, NewSandbox, NewVolume
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 END_SECONDS = 60.0
 """Until the process that holds everything must have ended."""
 ANSWER_SECONDS = 120.0
-SHM_SIZE = 64 << 20
-"""As container runtimes have it."""
 _HOLDER = """\
 import sys
 sys.path.insert(0, {path!r})
@@ -66,7 +58,6 @@ class Runtime:
         """Path of its cgroup of version 2; empty where none can be made."""
         found = host_survey.survey(cluster.spec)
         self._threads: list[threading.Thread] = []
-        self._nodes: list[Node] = []
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-I", "-S", "-c", _HOLDER.format(path=str(CHECKOUT)), str(theirs.fileno())]
         with theirs:
@@ -82,7 +73,7 @@ class Runtime:
             command=found.command,
         )
         try:
-            self.limits_memory = bool(self.ask(to_json(begin))["memory"])
+            self.ask(to_json(begin))
         except BaseException:
             self.close()
             raise
@@ -111,21 +102,12 @@ class Runtime:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(END_SECONDS)
-        for node in self._nodes:
-            node.close()
         running_clusters()  # removes what is left of its cgroups, if it was killed
-        remove_left()
 
     def node(self, name: str) -> Node:
         """A new machine with a network and a host name of its own."""
-        conversation = self.connect()
-        try:
-            answer = self.expect(conversation, {"op": "node", "name": name})
-            node = Node(self, name, answer["address"], answer["node"], conversation.descriptors.pop())
-            self._nodes.append(node)
-            return node
-        finally:
-            conversation.close()
+        answer = self.ask({"op": "node", "name": name})
+        return Node(name, answer["address"], answer["node"])
 
     def sandbox(
         self,
@@ -134,14 +116,9 @@ class Runtime:
         hostname: str,
         node: Node,
         host_network: bool = False,
-        domain: str = "",
-        namespace: str = "default",
-        shm_size: int = SHM_SIZE,
     ) -> Sandbox:
-        """What containers of a pod share: network, host name, IPC and /dev/shm. `domain` follows the host name in
-        /etc/hosts, `namespace` is searched first in DNS."""
-        names = f"{hostname}.{domain} {hostname}" if domain and not host_network else ""
-        asked = NewSandbox(hostname, node.number, host_network, names, namespace, shm_size)
+        """What containers of a pod share: network, host name, IPC and /dev/shm."""
+        asked = NewSandbox(hostname, node.number, host_network)
         answer = self.ask({"op": "sandbox", **to_json(asked)})
         return Sandbox(self, uid, node, answer["address"], answer["sandbox"])
 
@@ -174,42 +151,12 @@ class Runtime:
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
 
 
-class Node:
+class Node(NamedTuple):
     """A machine that is pretended: pods with hostNetwork share its network and its host name."""
 
-    def __init__(self, runtime: Runtime, name: str, address: str, number: int, network: int) -> None:
-        self.name = name
-        self.address = address
-        self.number = number
-        self._runtime = runtime
-        self._network = network
-
-    @contextmanager
-    def network(self) -> Iterator[None]:
-        """Sockets that this thread makes in the block are the node's, also afterwards."""
-        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            setns(self._network, CLONE_NEWNET)
-            try:
-                yield
-            finally:
-                setns(own, CLONE_NEWNET)
-        finally:
-            os.close(own)
-
-    def plug(self, *, up: bool) -> None:
-        """Pull (or plug again) the cable of its network; that of pods with a network of their own stays."""
-        self._runtime.ask({"op": "plug", "node": self.number, "up": up})
-
-    def stop(self) -> None:
-        """Its sandboxes must have been stopped."""
-        self._runtime.ask({"op": "stop_node", "node": self.number})
-        self.close()
-
-    def close(self) -> None:
-        if self._network >= 0:
-            os.close(self._network)
-            self._network = -1
+    name: str
+    address: str
+    number: int
 
 
 class Sandbox:
@@ -232,16 +179,13 @@ class Sandbox:
         binds = tuple(MountedBind(str(one.source), one.target, one.read_only) for one in spec.binds)
         asked = NewContainer(
             sandbox=self.number,
-            root=str(spec.root),
             argv=tuple(spec.argv),
             env=spec.env,
             cwd=spec.cwd,
             binds=binds,
             privileged=spec.privileged,
-            memory=spec.memory,
             termination_path=spec.termination_path,
             log=str(spec.log),
-            identity=spec.identity,
         )
         return Container(self._runtime, spec, to_json(asked), ended)
 
@@ -292,20 +236,10 @@ class Container:
                 except OSError:
                     return  # it, or the holder, has just ended
 
-    def exec(
-        self,
-        argv: list[str],
-        *,
-        stdin: Stream = None,
-        stdout: Stream = None,
-        stderr: Stream = None,
-        tty: bool = False,
-        env: Mapping[str, str] | None = None,
-    ) -> Command:
-        """Run a command in it. Streams are as of subprocess.Popen, but that None is /dev/null; with `tty`, it has a
-        terminal of its own instead, whose other end is `Command.terminal`."""
-        asked = {"op": "exec", "container": self.number, "argv": argv, "env": dict(env or {})}
-        return Command(self._runtime.connect(), asked, None if tty else (stdin, stdout, stderr))
+    def exec(self, argv: list[str], *, piped: bool = False, tty: bool = False) -> Command:
+        """Run a command in it, with pipes, or with a terminal of its own, whose other end is `Command.terminal`."""
+        asked = {"op": "exec", "container": self.number, "argv": argv}
+        return Command(self._runtime.connect(), asked, piped, tty)
 
     def _wait(self) -> None:
         message = self._conversation.read()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from agent.errors import UsageError
 from agent.local.cgroups import enter_cluster_cgroup, remove_cluster_cgroup
-from agent.local.channel import Conversation, Message, MessageChannel, encode
+from agent.local.channel import Conversation, Message, MessageChannel
 from agent.local.namespaced_process import Forker, fork_holder
 from agent.local.network import Network
 from agent.local.root import STATE, make_state
@@ -36,9 +36,11 @@ from agent.local.syscalls import (
 )
 from agent.machine.loop import READ, Loop
 from agent.wire import from_json
-from tests.kubernetes import memory_cgroups
 from tests.kubernetes.running_container import Machine, RunningContainer
 from tests.kubernetes.runtime_requests import Begin, NewCommand, NewContainer, NewSandbox, NewVolume
+
+SHM_SIZE = 64 << 20
+"""As container runtimes have it."""
 
 
 class Namespaces(NamedTuple):
@@ -97,20 +99,13 @@ class Holder:
         getattr(self, f"do_{message['op']}")(channel, message, descriptors)
 
     def do_node(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        """The answer has a descriptor of the node's network with it."""
         plan = self._next_sandbox(message["name"])
-        node = Node(plan, self._new_namespaces(partial(make_sandbox, plan)))
-        self._nodes[plan.cable] = node
-        answer = encode({"node": plan.cable, "address": address(plan.cable)})
-        socket.send_fds(channel.socket, [answer], [node.namespaces.net])
-
-    def do_plug(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        self._network.set_link(self._node(message["node"]).plan.cable, message["up"])
-        channel.send({})
+        self._nodes[plan.cable] = Node(plan, self._new_namespaces(partial(make_sandbox, plan)))
+        channel.send({"node": plan.cable, "address": address(plan.cable)})
 
     def do_sandbox(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         asked = from_json(NewSandbox, message)
-        node = self._node(asked.node)
+        node = self._nodes[asked.node]
         plan = node.plan if asked.host_network else self._next_sandbox(asked.hostname)
 
         def build() -> None:
@@ -125,7 +120,7 @@ class Holder:
         directory = f"{STATE}/sandbox-{self._count}"
         self._pods[self._count] = Pod(asked, plan, self._new_namespaces(build), directory)
         os.mkdir(directory)
-        _mount_memory(f"{directory}/shm", asked.shm_size)
+        _mount_memory(f"{directory}/shm", SHM_SIZE)
         channel.send({"sandbox": self._count, "address": address(plan.cable)})
 
     def do_volume(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
@@ -176,21 +171,6 @@ class Holder:
         if not pod.containers:
             remove()
 
-    def do_stop_node(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
-        """Raises UsageError while there are sandboxes of it."""
-        number = message["node"]
-        left = [pod.asked.hostname for pod in self._pods.values() if pod.asked.node == number]
-        if left:
-            raise UsageError(f"the node still has pods: {', '.join(left)}")
-        node = self._nodes.pop(number)
-        self._remove(node.plan, node.namespaces)
-        channel.send({})
-
-    def _node(self, number: int) -> Node:
-        if number not in self._nodes:
-            raise UsageError("the node has been stopped")
-        return self._nodes[number]
-
     def _pod(self, number: int) -> Pod:
         """Raises UsageError for one in which nothing can be started any more."""
         pod = self._pods.get(number)
@@ -233,14 +213,9 @@ class Holder:
             if os.path.ismount(f"{pod.directory}/{entry}"):
                 unmount(f"{pod.directory}/{entry}")
         shutil.rmtree(pod.directory)
-        if pod.asked.host_network:
-            pod.namespaces.close()
-        else:
-            self._remove(pod.plan, pod.namespaces)
-
-    def _remove(self, plan: Sandbox, namespaces: Namespaces) -> None:
-        namespaces.close()
-        self._network.remove_cables(plan.cable)
+        pod.namespaces.close()
+        if not pod.asked.host_network:
+            self._network.remove_cables(pod.plan.cable)
 
 
 def _mount_memory(path: str, size: int | None) -> None:
@@ -260,23 +235,18 @@ def main(descriptor: int) -> None:
     if message is None:
         return
     begin = from_json(Begin, message)
-    memory_cgroups.remove_left()
-    version_1 = memory_cgroups.make_version_1(os.getpid())
     child = fork_holder()
     if child:
         door.close()
         first.close()
         os.waitpid(child, 0)
         remove_cluster_cgroup(begin.cgroup)
-        remove_cluster_cgroup(version_1)
         return
     cluster = enter_cluster_cgroup(begin.cgroup)
-    memory = memory_cgroups.opened(cluster, version_1)
     setns(os.open(f"/proc/{begin.network}/ns/net", os.O_RDONLY | os.O_CLOEXEC), CLONE_NEWNET)
     make_state()
-    memory = memory_cgroups.shown_at(f"{STATE}/cgroup", memory)
     loop = Loop()
-    machine = Machine(loop, Forker(), begin, cluster, memory)
+    machine = Machine(loop, Forker(), begin, cluster)
     holder = Holder(loop, begin, machine)
 
     def opened() -> None:
@@ -288,7 +258,7 @@ def main(descriptor: int) -> None:
             MessageChannel(loop, connection, holder.handle)
 
     loop.watch(door.fileno(), READ, opened)
-    conversation.send({"memory": memory.directory >= 0})
+    conversation.send({})
     loop.run()
 
 

@@ -29,10 +29,6 @@ class NewSandbox(NamedTuple):
     hostname: str
     node: int
     host_network: bool
-    names: str
-    """Those of its address in /etc/hosts."""
-    namespace: str
-    shm_size: int
 
 
 class NewVolume(NamedTuple):
@@ -44,31 +40,17 @@ class NewVolume(NamedTuple):
     """In bytes; None: as much as there is."""
 
 
-class Identity(NamedTuple):
-    """As whom, and with which rights, a container's processes run."""
-
-    user: int = 0
-    group: int = 0
-    groups: tuple[int, ...] = ()
-    """Further ones."""
-    capabilities: tuple[str, ...] | None = None
-    """Names without CAP_, of which root has no others; None: all."""
-
-
 class NewContainer(NamedTuple):
     """A container in a sandbox."""
 
     sandbox: int
-    root: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
     binds: tuple[Bind, ...]
     privileged: bool
-    memory: int | None
     termination_path: str
     log: str
-    identity: Identity
 
 
 class NewCommand(NamedTuple):
@@ -76,4 +58,3 @@ class NewCommand(NamedTuple):
 
     container: int
     argv: tuple[str, ...]
-    env: Mapping[str, str]

@@ -36,15 +36,8 @@ def test_everything_rendered_is_stored_as_it_is(
     check(plane, engines, words(case))
 
 
-@pytest.mark.parametrize("command", RELEASES, ids=str)
+@pytest.mark.parametrize("command", [*RELEASES, *OF_CLUSTERS], ids=str)
 def test_what_a_command_of_the_pages_renders(
-    plane: ControlPlane, engines: Engines, checkout: Path, command: Command
-) -> None:
-    check(plane, engines, words_of(command, checkout))
-
-
-@pytest.mark.parametrize("command", OF_CLUSTERS, ids=str)
-def test_what_a_command_for_a_cluster_renders(
     plane: ControlPlane, engines: Engines, checkout: Path, command: Command
 ) -> None:
     check(plane, engines, words_of(command, checkout))

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.kubernetes.bed import Bed, terminated
-from tests.kubernetes.control_plane import MASTER
 from tests.kubernetes.controllers import Object
-from tests.kubernetes.nodes import IMAGE, places
+from tests.kubernetes.nodes import places
 
 WAITS = "#!/bin/bash\nexec sleep 1000\n"
-GREEDY = """\
-#!/bin/bash
-[ "$A4_NODE_RANK" = 0 ] && exec sleep 1000
-exec python3 -c 'print(len(bytearray(2 << 30)))'
-"""
-INSTALLER = "nccl-plugin-installer"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
@@ -95,31 +87,6 @@ def test_a_dead_node_holds_the_job_until_its_pod_is_deleted_by_force(bed: Bed, n
         bed.order("reboot", node)
 
 
-def test_memory_that_runs_out_ends_the_job_with_137(bed: Bed, namespace: str) -> None:
-    """The kernel kills a script by the limit of its container: that is final, also where restarts are allowed."""
-    if not bed.limits_memory:
-        assert "CI" not in os.environ, "memory limits must be tried in CI: no cgroup with a memory controller is here"
-        pytest.skip("no cgroup with a memory controller can be written here: memory cannot be limited")
-    bed.plane.cluster.write(MASTER, "/run/greedy.sh", GREEDY)
-    settings = {
-        "workload.gpus": "4",
-        "workload.max_workload_restarts": "2",
-        "workload.resources.limits.memory": "500Mi",
-    }
-    smaller = {"workload.resources.requests.memory": "100Mi", "volumes.sharedMemory": "64Mi"}
-    bed.install("job", namespace, {**settings, **smaller}, "--set-file", "task_script=/run/greedy.sh")
-    assert bed.ended("job", namespace) == "Failed"
-    (jobset,) = bed.get("jobsets", namespace)
-    assert jobset["status"]["restarts"] == 0
-    (job,) = bed.get("jobs", namespace)
-    assert "failed with exit code 137 matching FailJob rule" in str(job["status"]["conditions"])
-    ends = [end for end in map(terminated, bed.pods("job", namespace)) if end]
-    assert ends and {end["exitCode"] for end in ends} == {137}
-    messages = [json.loads(end["message"]) for end in ends]
-    assert any("pod 1, job-workload-0-1" in message["where"] for message in messages)
-    assert any("raise the memory limit" in message["why"] for message in messages), messages
-
-
 def dead(bed: Bed, namespace: str) -> Object:
     return bed.pods("job", namespace)[1]
 
@@ -128,31 +95,6 @@ def conditions(bed: Bed, namespace: str) -> list[str]:
     """The types of the only Job's conditions."""
     (job,) = bed.get("jobs", namespace)
     return [each["type"] for each in job["status"].get("conditions") or ()]
-
-
-def test_an_image_that_never_comes_is_shown_by_both_sides(bed: Bed, namespace: str) -> None:
-    """Kubernetes tries for ever, on all pods: the words are in the pods' status."""
-    bed.install("job", namespace, {"workload.gpus": "4", "workload.image": "registry.example/none:1"})
-
-    def reasons() -> list[str]:
-        found = [pod["status"].get("containerStatuses") or [{}] for pod in bed.pods("job", namespace)]
-        return [each[0].get("state", {}).get("waiting", {}).get("reason", "") for each in found]
-
-    bed.until("back-off", lambda: reasons() == ["ImagePullBackOff"] * 2)
-
-
-def test_an_init_container_that_fails_starts_the_job_again_and_then_ends_it(bed: Bed, namespace: str) -> None:
-    """The image that is to bring gIB is another one. No rule of the chart knows the code of an init container."""
-    settings = {"workload.gpus": "4", "workload.max_workload_restarts": "1", "network.gibVersion": IMAGE}
-    bed.install("job", namespace, settings)
-    assert bed.ended("job", namespace) == "Failed"
-    (jobset,) = bed.get("jobsets", namespace)
-    assert jobset["status"]["restarts"] == 1
-    pods = bed.pods("job", namespace)
-    ends = {pod["metadata"]["name"]: terminated(pod, INSTALLER, "initContainerStatuses") for pod in pods}
-    failed = [name for name, end in ends.items() if end.get("exitCode") == 1]
-    said = bed.plane.kubectl("logs", "--namespace", namespace, failed[0], f"--container={INSTALLER}")
-    assert "gIB installer: container_entry.sh has ended with 127" in said
 
 
 def test_a_pod_without_a_node_is_named_by_the_others(bed: Bed, namespace: str) -> None:

@@ -27,27 +27,6 @@ exec sleep 1000
 """
 
 
-def test_connectivity_completes_on_four_pods(bed: Bed, namespace: str) -> None:
-    """The ports, names, secrets and places that each pod gets are those by which all find each other."""
-    bed.install("job", namespace, {"workload.gpus": "8", "workload.run": "connectivity"})
-    assert bed.ended("job", namespace) == "Completed"
-    pods = bed.pods("job", namespace)
-    assert [terminated(pod)["exitCode"] for pod in pods] == [0, 0, 0, 0]
-    assert len({pod["spec"]["nodeName"] for pod in pods}) == 4
-    message = json.loads(terminated(pods[0])["message"])
-    assert message["code"] == 0 and "connectivity is good" in bed.log_of(namespace, pods[0]["metadata"]["name"])
-
-
-def test_a_script_that_ends_well_completes(bed: Bed, namespace: str) -> None:
-    bed.plane.cluster.write(MASTER, "/run/well.sh", "#!/bin/bash\necho node $A4_NODE_RANK of $NNODES\n")
-    bed.install("job", namespace, TWO, "--set-file", "task_script=/run/well.sh")
-    assert bed.ended("job", namespace) == "Completed"
-    pods = bed.pods("job", namespace)
-    assert [terminated(pod)["exitCode"] for pod in pods] == [0, 0]
-    logs = [bed.log_of(namespace, pod["metadata"]["name"]) for pod in pods]
-    assert {word for log in logs for word in re.findall(r"^node (\d) of 2$", log, re.MULTILINE)} == {"0", "1"}
-
-
 def test_a_script_that_fails_ends_the_job_with_its_code_and_no_restart(bed: Bed, namespace: str) -> None:
     bed.plane.cluster.write(MASTER, "/run/fails.sh", FAILS)
     settings = {**TWO, "workload.max_workload_restarts": "2"}
@@ -72,11 +51,6 @@ def test_a_cluster_that_sleeps_can_be_used_tested_and_given_back(bed: Bed, names
     pods = bed.ready("job", namespace, 2)
     first = pods[0]["metadata"]["name"]
     bed.until_asleep(namespace, pods)
-    spoken = bed.execute(namespace, first, "a4-agent", "status")
-    assert spoken.returncode == 0 and "pods: 2 x 2 slots" in spoken.stdout
-    assert bed.execute(namespace, first, "sh", "-c", "exit 7").returncode == 7
-    # Nothing of Kubernetes' API is in the pod.
-    assert bed.execute(namespace, first, "ls", "/var/run/secrets").returncode == 2
     bed.helm("test", "job", "--namespace", namespace, "--timeout=9m")
     assert bed.execute(namespace, first, "a4-agent", "release").returncode == 0
     assert bed.ended("job", namespace) == "Completed"
@@ -116,16 +90,6 @@ def test_two_jobs_of_one_namespace_and_one_secret_do_not_hear_each_other(bed: Be
         assert bed.ended(name, namespace) == "Completed"
         log = bed.log_of(namespace, bed.pods(name, namespace)[0]["metadata"]["name"])
         assert set(re.findall(r"\w+-workload-0-\d", log)) == {f"{name}-workload-0-0", f"{name}-workload-0-1"}
-
-
-def test_a_token_is_mounted_only_if_it_was_asked_for(bed: Bed, namespace: str) -> None:
-    bed.install("job", namespace, {"workload.gpus": "2", "automountServiceAccountToken": "true"})
-    (pod,) = bed.ready("job", namespace, 1)
-    where = "/var/run/secrets/kubernetes.io/serviceaccount"
-    found = bed.execute(
-        namespace, pod["metadata"]["name"], "sh", "-c", f"cut -d. -f2 {where}/token; cat {where}/namespace"
-    )
-    assert found.returncode == 0 and found.stdout.endswith(namespace)
 
 
 def test_ddp_trains_over_gloo(bed: Bed, namespace: str) -> None:

@@ -25,7 +25,6 @@ import psutil
 
 from agent.local.sockets import running_clusters
 from tests.chart.helm import HELM, ROOT
-from tests.kubernetes.memory_cgroups import remove_left
 from tests.kubernetes.nodes import IMAGE, TORCH, places
 from tests.kubernetes.programs import MISSING, Unavailable, cache, programs
 
@@ -140,7 +139,6 @@ def remove_rest(directory: Path) -> None:
     for name in ("kubeconfig", "pid", "log"):
         (directory / name).unlink(missing_ok=True)
     running_clusters()
-    remove_left()
 
 
 @contextmanager

@@ -66,9 +66,7 @@ def serve(config: Config, runtime: Runtime) -> None:
     api = Api(json.loads(config.kubeconfig))
     host, _, port = api.host.partition(":")
     machine = Machine(api, Reports(api), runtime, config.images, _directory("pods"), ADDRESS, (host, int(port)))
-    hosts = {
-        spec.name: Host(runtime.node(spec.name), spec.capacity, _directory("nodes", spec.name)) for spec in config.nodes
-    }
+    hosts = {spec.name: Host(runtime.node(spec.name), _directory("nodes", spec.name)) for spec in config.nodes}
     servers = {spec.name: (ADDRESS, FIRST_PORT + at) for at, spec in enumerate(config.nodes)}
     known = {spec.name: (spec, hosts[spec.name].node.address, servers[spec.name]) for spec in config.nodes}
     beats = Beats(api, known, config.version)
@@ -82,7 +80,7 @@ def serve(config: Config, runtime: Runtime) -> None:
         beats.register(name)
     beats.start()
     kubelet.start()
-    print(json.dumps({"memory": runtime.limits_memory}), flush=True)
+    print(json.dumps({}), flush=True)
     for line in sys.stdin:
         print(json.dumps(kubelet.obey(json.loads(line))), flush=True)
     kubelet.close()

@@ -1,23 +1,17 @@
-"""How a container is told to end: preStop, SIGTERM, and SIGKILL when its time is over."""
+"""How a container is told to end: SIGTERM, and SIGKILL when its time is over."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agent.errors import AgentError
 from tests.kubernetes.command import Command
 from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.probes import Prober
-from tests.kubernetes.runtime import Container, RuntimeLost
-
-LEAST_SECONDS = 1.0
-"""Between SIGTERM and SIGKILL, however long preStop has taken."""
+from tests.kubernetes.runtime import Container
 
 
 @dataclass
@@ -26,7 +20,6 @@ class Running:
 
     spec: Object
     container: Container
-    attempt: int
     over: threading.Event
     probers: list[Prober] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
@@ -59,31 +52,15 @@ class Running:
             threading.Thread(target=self._end, args=(grace,), name="end", daemon=True).start()
 
     def _end(self, grace: float) -> None:
-        deadline = time.monotonic() + grace
-        hook = ((self.spec.get("lifecycle") or {}).get("preStop")) or {}
         if grace > 0:
-            with suppress(OSError, AgentError, RuntimeLost):  # TimeoutError among them
-                _run_hook(hook, self.execute, grace)
             self._kill(signal.SIGTERM)
-            self.over.wait(max(deadline - time.monotonic(), LEAST_SECONDS))
+            self.over.wait(grace)
         if not self.over.is_set():
             self._kill(signal.SIGKILL)
 
     def _kill(self, number: int) -> None:
         with suppress(OSError):
             self.container.kill(number)
-
-
-def _run_hook(hook: Object, execute: Callable[[list[str]], Command], limit: float) -> None:
-    if "exec" in hook:
-        with execute(hook["exec"]["command"]) as command:
-            command.wait(limit)
-    elif "sleep" in hook:
-        time.sleep(min(float(hook["sleep"]["seconds"]), limit))
-
-
-def _processes(space: int) -> set[int]:
-    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _space(pid) == space}
 
 
 def _space(pid: int) -> int:

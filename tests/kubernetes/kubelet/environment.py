@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from tests.kubernetes.kubelet.fields import Object, field, resource
+from tests.kubernetes.kubelet.fields import Object, field
 from tests.kubernetes.kubelet.sources import Sources, keys_of
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.\-][\w.\-]*)\)", re.ASCII)
@@ -20,20 +20,14 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replaced, text)
 
 
-def environment(
-    pod: Object, container: Object, image: Mapping[str, str], sources: Sources, allocatable: Mapping[str, str]
-) -> dict[str, str]:
-    """All variables: the image's, envFrom's, env's. Raises Missing for a Secret, a ConfigMap or a key of one that is
+def environment(pod: Object, container: Object, image: Mapping[str, str], sources: Sources) -> dict[str, str]:
+    """All variables: the image's and env's. Raises Missing for a Secret, a ConfigMap or a key of one that is
     not there."""
     env = dict(image)
-    for entry in container.get("envFrom") or ():
-        kind = "secret" if "secretRef" in entry else "configMap"
-        found = keys_of(sources, kind, entry[f"{kind}Ref"])
-        env.update({f"{entry.get('prefix', '')}{key}": value.decode() for key, value in found.items()})
     own = dict[str, str]()
     for entry in container.get("env") or ():
         if "valueFrom" in entry:
-            value = _value_from(entry["valueFrom"], pod, container, sources, allocatable)
+            value = _value_from(entry["valueFrom"], pod, sources)
             if value is None:
                 continue
         else:
@@ -42,23 +36,16 @@ def environment(
     return {**env, **own}
 
 
-def _value_from(
-    source: Object, pod: Object, container: Object, sources: Sources, allocatable: Mapping[str, str]
-) -> str | None:
+def _value_from(source: Object, pod: Object, sources: Sources) -> str | None:
     """None: it is optional and not there."""
     ((kind, reference),) = source.items()
     if kind == "fieldRef":
         return field(pod, reference["fieldPath"])
-    if kind == "resourceFieldRef":
-        named = reference.get("containerName") or container["name"]
-        every = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
-        (one,) = [each for each in every if each["name"] == named]
-        return resource(one, reference, allocatable)
     found = keys_of(sources, kind.removesuffix("KeyRef"), reference, reference["key"])
     return found[reference["key"]].decode() if found else None
 
 
-def command(container: Object, image: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """`command` replaces the image's, and `args` follow."""
-    words = [*(container.get("command") or image), *(container.get("args") or ())]
+def command(container: Object, env: Mapping[str, str]) -> list[str]:
+    """The images of nodes have none of their own."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
     return [expand(str(word), env) for word in words]

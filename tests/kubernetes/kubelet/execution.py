@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -83,9 +82,8 @@ class Channels:
 
 def serve(channels: Channels, container: Container, argv: list[str], wanted: set[str]) -> None:
     """Run the command until it ends, and tell how. `wanted` are of input, output, error and tty."""
-    pipe = subprocess.PIPE
     try:
-        command = container.exec(argv, stdin=pipe, stdout=pipe, stderr=pipe, tty="tty" in wanted)
+        command = container.exec(argv, piped=True, tty="tty" in wanted)
     except (OSError, AgentError, RuntimeLost) as error:
         channels.send(ERROR, json.dumps(refusal(f"exec {argv[0]}: {error}")).encode())
         channels.close()

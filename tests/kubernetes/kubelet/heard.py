@@ -10,13 +10,11 @@ from tests.kubernetes.runtime import Ended
 
 class HasEnded(NamedTuple):
     name: str
-    attempt: int
     how: Ended
 
 
 class Probed(NamedTuple):
     name: str
-    attempt: int
     kind: str
     well: bool
 

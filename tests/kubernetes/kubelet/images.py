@@ -1,35 +1,20 @@
-"""Images, by name: each is a root file system, with what an image says of its environment and command."""
+"""Images, by name: what each says of the environment. The files of all are this machine's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 
-
-@dataclass(frozen=True)
-class Image:
-    root: str = "/"
-    env: Mapping[str, str] = field(default_factory=dict)
-    command: Sequence[str] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Over the root: path in the container → path on this machine."""
+Images = Mapping[str, Mapping[str, str]]
 
 
 class NotPulled(Exception):
     """The image cannot be had, in containerd's words."""
 
 
-def pulled(images: Mapping[str, Image], name: str) -> Image:
+def pulled(images: Images, name: str) -> Mapping[str, str]:
     """Raises NotPulled."""
     if name not in images:
-        repository, _, tag = name.rpartition(":")
         raise NotPulled(
-            f'failed to pull and unpack image "{name}": failed to resolve reference "{name}": '
-            f"{repository}:{tag}: not found"
+            f'failed to pull and unpack image "{name}": failed to resolve reference "{name}": {name}: not found'
         )
     return images[name]
-
-
-def root(image: Image) -> Path:
-    return Path(image.root)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.kubernetes.kubelet.api import Change
 from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.heard import Changed, Died, Frozen, Gone, Heard, Rebooted, Refreshed, Thawed
-from tests.kubernetes.kubelet.images import Image
+from tests.kubernetes.kubelet.images import Images
 from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.nodes import Beats, NodeSpec
 from tests.kubernetes.kubelet.pod import PodWorker
@@ -37,7 +37,7 @@ class Config:
     authority: str
     version: str
     nodes: Sequence[NodeSpec]
-    images: Mapping[str, Image]
+    images: Images
     places: Mapping[str, tuple[str, str, str, str]]
     """Where nodes stand, by name."""
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kubernetes.kubelet import images
 from tests.kubernetes.kubelet.environment import command, environment, expand
 from tests.kubernetes.kubelet.fields import Object
-from tests.kubernetes.kubelet.images import Image
-from tests.kubernetes.kubelet.quantity import number
 from tests.kubernetes.kubelet.sources import Sources
 from tests.kubernetes.runtime import Bind, ContainerSpec
 
@@ -36,39 +33,32 @@ def hosts(pod: Object, address: str) -> str:
 def container_spec(
     pod: Object,
     container: Object,
-    image: Image,
+    image: Mapping[str, str],
     sources: Sources,
-    allocatable: Mapping[str, str],
     directory: Path,
     log: Path,
     server: tuple[str, int],
 ) -> ContainerSpec:
-    """`directory` is the pod's, with `volumes` and `etc`; `server` is the API server. Raises Missing."""
+    """`image` is its environment, `directory` the pod's, with `volumes` and `etc`, `server` the API server. Raises
+    Missing."""
     standard = {
         "HOSTNAME": host_name(pod),
         "KUBERNETES_SERVICE_HOST": server[0],
         "KUBERNETES_SERVICE_PORT": str(server[1]),
         "HOME": "/root",
-        **image.env,
+        **image,
     }
-    env = environment(pod, container, standard, sources, allocatable)
-    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    env = environment(pod, container, standard, sources)
     return ContainerSpec(
         name=container["name"],
-        root=images.root(image),
-        argv=command(container, image.command, env),
+        argv=command(container, env),
         env=env,
         cwd=container.get("workingDir") or "/",
-        binds=(*_image_files(image), *_system_files(directory), *_volume_mounts(pod, container, env, directory)),
+        binds=(*_system_files(directory), *_volume_mounts(pod, container, env, directory)),
         privileged=bool((container.get("securityContext") or {}).get("privileged")),
-        memory=int(number(limit)) if limit else None,
         termination_path=container.get("terminationMessagePath") or "/dev/termination-log",
         log=log,
     )
-
-
-def _image_files(image: Image) -> list[Bind]:
-    return [Bind(Path(source), target, True) for target, source in image.files.items()]
 
 
 def _system_files(directory: Path) -> list[Bind]:
@@ -81,15 +71,15 @@ def _volume_mounts(pod: Object, container: Object, env: Mapping[str, str], direc
     for mount in container.get("volumeMounts") or ():
         below = mount.get("subPath") or expand(mount.get("subPathExpr", ""), env)
         source = directory / "volumes" / mount["name"] / below
-        made_of_objects = {"secret", "configMap", "downwardAPI", "projected"} & set(volumes[mount["name"]])
+        made_of_objects = {"secret", "configMap"} & set(volumes[mount["name"]])
         found.append(Bind(source, mount["mountPath"], bool(mount.get("readOnly") or made_of_objects)))
     # A directory before those in it.
     return sorted(found, key=lambda bind: bind.target)
 
 
 def volume_problem(volume: Object) -> str:
-    """Why a volume cannot be had on a node here; empty: it can."""
-    kinds = {"emptyDir", "hostPath", "secret", "configMap", "downwardAPI", "projected"}
+    """Why a volume cannot be had on a node here; empty: it can. A projected one, for a token, is an empty directory."""
+    kinds = {"emptyDir", "hostPath", "secret", "configMap", "projected"}
     (kind,) = set(volume) - {"name"}
     return "" if kind in kinds or bucket_of(volume) else f"no driver for volumes of kind {kind} on this node"
 

@@ -32,19 +32,7 @@ from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.plan import container_spec
 from tests.kubernetes.kubelet.probes import KINDS, Prober, Target
 from tests.kubernetes.kubelet.sources import Missing
-from tests.kubernetes.kubelet.states import (
-    End,
-    Kind,
-    Start,
-    State,
-    Stop,
-    Wait,
-    containers,
-    ended,
-    held,
-    next_steps,
-    pausing,
-)
+from tests.kubernetes.kubelet.states import End, State, containers, ended
 from tests.kubernetes.kubelet.status import pod_status, undated
 from tests.kubernetes.runtime import Ended, Sandbox, StartFailed
 
@@ -69,9 +57,7 @@ class PodWorker(threading.Thread):
         self._missed: list[Heard] | None = None
         """What a node that stands still will hear when it is there again."""
         self.phase = ""
-        names = list(containers(pod))
-        reason = "PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating"
-        self.states = {name: State(reason=reason) for name in names}
+        self.states = {name: State() for name in containers(pod)}
         self._sandbox: Sandbox | None = None
         self._began = time.time()
         self._told = ""
@@ -84,17 +70,16 @@ class PodWorker(threading.Thread):
             each.join(LEAVE_SECONDS)
         try:
             while not self._over:
-                wake = self._advance()
+                self._advance()
                 self._report()
-                self._hear(wake)
+                self._hear()
         except Exception:
             traceback.print_exc(file=sys.stderr)
         finally:
             self._stop_sandbox()
 
-    def log_of(self, container: str, previous: bool) -> Path:
-        attempt = self.states[container].restarts - previous
-        return storage.log_of(self.machine, self.pod, container, attempt)
+    def log_of(self, container: str) -> Path:
+        return storage.log_of(self.machine, self.pod, container)
 
     @property
     def address(self) -> str:
@@ -104,33 +89,33 @@ class PodWorker(threading.Thread):
     def deleting(self) -> bool:
         return "deletionTimestamp" in self.pod["metadata"]
 
-    def _advance(self) -> float:
-        """Do all that can be done now; returns when something may be done next."""
+    def _advance(self) -> None:
+        """Do all that can be done now."""
         if self.silent:
-            return SYNC_SECONDS
+            return
         if self.phase:
             self._finish(self.phase)
-            return SYNC_SECONDS
-        if not self._sandbox and not self.deleting and not self._prepare():
-            return SYNC_SECONDS
-        while True:
-            now = time.time()
-            steps = next_steps(self.pod, self.states, now, self.deleting)
-            acts = [step for step in steps if not isinstance(step, Wait)]
-            if not acts:
-                return min([step.until - now for step in steps if isinstance(step, Wait)] + [SYNC_SECONDS])
-            if isinstance(acts[0], Start):
-                self._start(acts[0].name)
-            elif isinstance(acts[0], Stop):
-                self._end_containers(acts[0].names)
-            else:
-                self._finish(acts[0].phase)
-                return SYNC_SECONDS
+        elif not self._sandbox and not self.deleting and not self._prepare():
+            return
+        elif self.deleting or all(state.end for state in self.states.values()):
+            self._end()
+        else:
+            for name in [name for name, state in self.states.items() if state.condition == "waiting"]:
+                self._start(name)
 
-    def _hear(self, wake: float) -> None:
-        """Everything that has come, and at least one thing unless it is time to wake."""
+    def _end(self) -> None:
+        """Its containers, then the pod."""
+        running = [name for name, state in self.states.items() if state.condition == "running"]
+        for name in running:
+            self.running[name].end(self._grace())
+        if not running:
+            well = all(state.end and state.end.code == 0 for state in self.states.values())
+            self._finish("Succeeded" if well else "Failed")
+
+    def _hear(self) -> None:
+        """Everything that has come, and at least one thing unless it is time to try something again."""
         try:
-            heard = self.inbox.get(timeout=max(wake, 0.01))
+            heard = self.inbox.get(timeout=SYNC_SECONDS)
             while True:
                 self._apply(heard)
                 heard = self.inbox.get_nowait()
@@ -175,12 +160,14 @@ class PodWorker(threading.Thread):
 
     def _refresh(self) -> None:
         if self._sandbox and not self.phase:
-            storage.refresh(self.machine, self.host, self.pod, self.machine.sources(self.pod, tokens=False))
+            storage.refresh(self.machine, self.host, self.pod, self.machine.sources(self.pod))
 
     def _prepare(self) -> bool:
         """Volumes, then the sandbox. False: something is not there yet."""
         try:
-            storage.mount(self.machine, self.host, self.pod, self.machine.sources(self.pod, tokens=True))
+            if self.pod["spec"].get("initContainers"):
+                raise Missing("no init containers run on this node")
+            storage.mount(self.machine, self.host, self.pod, self.machine.sources(self.pod))
         except Missing as missing:
             self._warn("FailedMount", str(missing))
             return False
@@ -197,51 +184,41 @@ class PodWorker(threading.Thread):
         return True
 
     def _start(self, name: str) -> None:
-        kind, container = containers(self.pod)[name]
-        before, now = self.states[name], time.time()
-        attempt = before.restarts + (before.end is not None or before.last is not None)
-        log = storage.log_of(self.machine, self.pod, name, attempt)
+        container, before, now = containers(self.pod)[name], self.states[name], time.time()
         over = threading.Event()
 
         def has_ended(how: Ended) -> None:
             over.set()
-            self.inbox.put(HasEnded(name, attempt, how))
+            self.inbox.put(HasEnded(name, how))
 
         assert self._sandbox
         try:
             image = pulled(self.machine.images, container["image"])
-            sources = self.machine.sources(self.pod, tokens=False)
+            sources = self.machine.sources(self.pod)
             known = {**self.pod, "status": self._status(now)}
             home = storage.home(self.machine, self.pod)
-            allocatable, server = self.host.allocatable, self.machine.server
-            spec = container_spec(known, container, image, sources, allocatable, home, log, server)
-            if not self.machine.runtime.limits_memory:
-                spec = replace(spec, memory=None)
+            spec = container_spec(known, container, image, sources, home, self.log_of(name), self.machine.server)
             started = self._sandbox.start(spec, has_ended)
         except NotPulled as error:
-            self.states[name] = held(before, "ErrImagePull", str(error), now)
+            self.states[name] = replace(before, reason="ErrImagePull", message=str(error))
             self._warn("Failed", f'Failed to pull image "{container["image"]}": {error}')
             return
         except Missing as error:
-            self.states[name] = held(before, "CreateContainerConfigError", str(error), now, SYNC_SECONDS)
+            self.states[name] = replace(before, reason="CreateContainerConfigError", message=str(error))
             return
         except StartFailed as error:
-            end = End(NO_PROGRAM, "StartError", str(error), 0.0, now)
-            self.states[name] = replace(ended(before, end), restarts=attempt, last=before.end or before.last)
+            self.states[name] = ended(before, End(NO_PROGRAM, "StartError", str(error), 0.0, now))
             self._warn("Failed", f"Error: {error}")
             return
-        probes = [each for each in KINDS if each in container]
+        started_at_once = "startupProbe" not in container
         self.states[name] = replace(
             before,
             condition="running",
-            last=before.end or before.last,
-            end=None,
             began=now,
-            restarts=attempt,
-            started="startupProbe" not in probes,
-            ready="readinessProbe" not in probes and "startupProbe" not in probes and kind is not Kind.INIT,
+            started=started_at_once,
+            ready=started_at_once and "readinessProbe" not in container,
         )
-        self.running[name] = Running(container, started, attempt, over)
+        self.running[name] = Running(container, started, over)
         self._probe(name)
 
     def _probe(self, name: str) -> None:
@@ -255,7 +232,7 @@ class PodWorker(threading.Thread):
         target = Target(running.spec, self._sandbox.address, running.execute)
 
         def tell(kind: str, well: bool) -> None:
-            self.inbox.put(Probed(name, running.attempt, kind, well))
+            self.inbox.put(Probed(name, kind, well))
 
         for kind in wanted:
             prober = Prober(kind, running.spec[kind], target, tell)
@@ -264,7 +241,7 @@ class PodWorker(threading.Thread):
 
     def _probed(self, heard: Probed) -> None:
         running, state = self.running.get(heard.name), self.states[heard.name]
-        if not running or running.attempt != heard.attempt or running.asked.is_set():
+        if not running or running.asked.is_set():
             return
         if heard.kind == "readinessProbe":
             self.states[heard.name] = replace(state, ready=heard.well)
@@ -277,23 +254,14 @@ class PodWorker(threading.Thread):
             self.states[heard.name] = replace(state, started=True, ready="readinessProbe" not in running.spec)
             self._probe(heard.name)
 
-    def _end_containers(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            self.states[name] = replace(self.states[name], ending=True)
-            self.running[name].end(self._grace())
-
     def _grace(self) -> float:
         given = self.pod["metadata"].get("deletionGracePeriodSeconds") if self.deleting else None
         return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30) if given is None else given)
 
     def _ended(self, heard: HasEnded) -> None:
-        running = self.running.get(heard.name)
-        if not running or running.attempt != heard.attempt:
-            return
-        running.stop_probing()
-        del self.running[heard.name]
+        self.running.pop(heard.name).stop_probing()
         how, state = heard.how, self.states[heard.name]
-        reason = "OOMKilled" if how.oom_killed else "Completed" if how.code == 0 else "Error"
+        reason = "Error" if how.code else "Completed"
         end = End(how.code, reason, how.message, state.began, time.time(), how.signal or 0)
         self.states[heard.name] = ended(state, end)
 
@@ -322,7 +290,7 @@ class PodWorker(threading.Thread):
         address = self._sandbox.address if self._sandbox else (self.pod.get("status") or {}).get("podIP", "")
         return pod_status(
             self.pod,
-            pausing(self.pod, self.states, now),
+            self.states,
             phase=self.phase,
             addresses=(self.host.node.address, address),
             began=self._began,

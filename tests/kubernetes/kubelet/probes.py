@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import threading
 from collections.abc import Callable
@@ -54,11 +53,9 @@ def ask(probe: Object, target: Target) -> bool:
     limit = float(probe.get("timeoutSeconds", 1))
     if "exec" in probe:
         return _executed(target.execute(probe["exec"]["command"]), limit)
-    if "httpGet" in probe:
-        return _fetched(probe["httpGet"], target, limit)
     asked = probe["tcpSocket"]
     with suppress(OSError):
-        address = (asked.get("host") or target.address, port_of(target.container, asked["port"]))
+        address = (target.address, port_of(target.container, asked["port"]))
         socket.create_connection(address, limit).close()
         return True
     return False
@@ -71,19 +68,6 @@ def _executed(process: Command, limit: float) -> bool:
         except TimeoutError:
             process.kill()
             return False
-
-
-def _fetched(asked: Object, target: Target, limit: float) -> bool:
-    headers = {each["name"]: each["value"] for each in asked.get("httpHeaders") or ()}
-    host = asked.get("host") or target.address
-    connection = http.client.HTTPConnection(host, port_of(target.container, asked["port"]), timeout=limit)
-    try:
-        connection.request("GET", asked.get("path", "/"), headers=headers)
-        return 200 <= connection.getresponse().status < 400
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 class Prober(threading.Thread):

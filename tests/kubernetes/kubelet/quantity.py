@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 _UNITS = {
@@ -20,8 +19,3 @@ def number(quantity: str) -> Fraction:
     if unit not in _UNITS:
         raise ValueError(f"{quantity!r} is not a quantity")
     return Fraction(digits) * _UNITS[unit]
-
-
-def divided(quantity: str, divisor: str) -> str:
-    """As a pod sees it by `resourceFieldRef`: rounded up."""
-    return str(math.ceil(number(quantity) / number(divisor if number(divisor or "0") else "1")))

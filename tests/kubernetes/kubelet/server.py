@@ -6,7 +6,6 @@ import base64
 import hashlib
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -70,17 +69,18 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def _log(self, worker: PodWorker, container: str, query: dict[str, str]) -> None:
-        path = worker.log_of(container, query.get("previous") == "true")
-        if not path.exists():
+        path = worker.log_of(container)
+        if query.get("previous") == "true" or not path.exists():
             self.send_error(400, f'container "{container}" in pod "{worker.pod["metadata"]["name"]}" has not started')
             return
-        wanted = logs.Wanted.of(query, time.time())
+        tail = int(query["tailLines"]) if "tailLines" in query else None
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for piece in logs.read(path, wanted, lambda: container not in worker.running):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        for piece in logs.read(path, tail, query.get("follow") == "true", lambda: container not in worker.running):
+            if piece:  # an empty one would be the last
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
 
     def _execute(self, worker: PodWorker, container: str, query: dict[str, list[str]]) -> None:

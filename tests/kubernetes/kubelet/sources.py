@@ -1,4 +1,4 @@
-"""Secrets, ConfigMaps and tokens that a pod names: which they are, and what is said when one is missing."""
+"""Secrets and ConfigMaps that a pod names: which they are, and what is said when one is missing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from tests.kubernetes.kubelet.fields import Object
 
 class Source(NamedTuple):
     kind: str
-    """`secret`, `configMap` or `token`."""
+    """`secret` or `configMap`."""
     name: str
-    """The object's name; for a token, its audience."""
 
 
 Sources = Mapping[Source, Mapping[str, bytes] | None]
-"""The keys of each that was looked up. None: it is not there. A token is the key `token`."""
+"""The keys of each that was looked up. None: it is not there."""
 
 
 class Missing(Exception):
@@ -56,10 +55,6 @@ def named(pod: Object) -> set[Source]:
 
 
 def _of_environment(container: Object) -> Iterator[Source]:
-    for entry in container.get("envFrom") or ():
-        for kind in ("secret", "configMap"):
-            if f"{kind}Ref" in entry:
-                yield Source(kind, entry[f"{kind}Ref"]["name"])
     for entry in container.get("env") or ():
         for kind in ("secret", "configMap"):
             if f"{kind}KeyRef" in (entry.get("valueFrom") or {}):
@@ -72,9 +67,3 @@ def of_volume(volume: Object) -> Iterator[Source]:
         yield Source("secret", volume["secret"]["secretName"])
     if "configMap" in volume:
         yield Source("configMap", volume["configMap"]["name"])
-    for part in (volume.get("projected") or {}).get("sources") or ():
-        for kind in ("secret", "configMap"):
-            if kind in part:
-                yield Source(kind, part[kind]["name"])
-        if "serviceAccountToken" in part:
-            yield Source("token", part["serviceAccountToken"].get("audience", ""))

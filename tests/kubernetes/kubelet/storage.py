@@ -20,8 +20,8 @@ def home(machine: Machine, pod: Object) -> Path:
     return machine.pods / str(pod["metadata"]["uid"])
 
 
-def log_of(machine: Machine, pod: Object, container: str, attempt: int) -> Path:
-    return home(machine, pod) / "logs" / f"{container}.{attempt}.log"
+def log_of(machine: Machine, pod: Object, container: str) -> Path:
+    return home(machine, pod) / "logs" / f"{container}.log"
 
 
 def write_system_files(machine: Machine, pod: Object, address: str) -> None:
@@ -61,10 +61,10 @@ def _in_memory(volume: Object) -> bool:
 def refresh(machine: Machine, host: Host, pod: Object, sources: Sources) -> None:
     """Files of Secrets and ConfigMaps that have changed; one that is gone stays as it was."""
     for volume in pod["spec"].get("volumes") or ():
-        if KINDS & set(volume) and "projected" not in volume:
+        if KINDS & set(volume):
             directory = home(machine, pod) / "volumes" / volume["name"]
             try:
-                replace(directory, files(volume, pod, sources, host.allocatable))
+                replace(directory, files(volume, sources))
             except Missing:
                 continue
 
@@ -73,7 +73,7 @@ def _mount(machine: Machine, directory: Path, host: Host, pod: Object, volume: O
     if problem := volume_problem(volume):
         raise Missing(problem)
     if KINDS & set(volume):
-        replace(directory, files(volume, pod, sources, host.allocatable))
+        replace(directory, files(volume, sources))
     elif "hostPath" in volume:
         _link(directory, _host_path(host, volume["hostPath"]))
     elif bucket := bucket_of(volume):
