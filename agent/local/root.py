@@ -57,14 +57,12 @@ class Bind(NamedTuple):
 class Root(NamedTuple):
     """A container's file system as it shall be. Mounts come in their order."""
 
-    image: str = "/"
-    """The directory that shows through where the container has written nothing."""
     file_systems: Sequence[str] = ()
-    """Further file systems that are mounted in the image."""
+    """File systems of this machine, beside its root, that show through where the container has written nothing."""
     files: Mapping[str, tuple[int, bytes]] = {}
-    """Laid over the image before anything is mounted: path → mode and content."""
+    """Laid over this machine's root before anything is mounted: path → mode and content."""
     emptied: Mapping[str, int] = {}
-    """Directories of which nothing of the image shows: path → mode."""
+    """Directories of which nothing of this machine shows: path → mode."""
     devices: Sequence[str] = ()
     """Device files of this machine."""
     mounts: Sequence[Bind | Mount] = ()
@@ -100,7 +98,7 @@ def _build(root: Root) -> None:
     for path in (_UPPER, f"{_POD}/work", _ROOT):
         os.mkdir(path)
     _fill_upper(root)
-    _overlay(root.image, "", _UPPER, f"{_POD}/work")
+    _overlay("/", "", _UPPER, f"{_POD}/work")
     for number, path in enumerate(root.file_systems):
         upper, work = f"{_POD}/upper{number}", f"{_POD}/work{number}"
         os.mkdir(upper)
@@ -143,22 +141,22 @@ def _overlay(lower: str, path: str, upper: str, work: str) -> None:
 def _fill_upper(root: Root) -> None:
     """Lay files into the upper layer: cheaper than to have overlayfs copy their directories up."""
     for path, (mode, content) in root.files.items():
-        _make_upper_directory(root.image, os.path.dirname(path))
+        _make_upper_directory(os.path.dirname(path))
         _write(_UPPER + path, content, mode)
     for path, mode in root.emptied.items():
-        _make_upper_directory(root.image, os.path.dirname(path))
+        _make_upper_directory(os.path.dirname(path))
         os.mkdir(_UPPER + path, mode)
         os.setxattr(_UPPER + path, "trusted.overlay.opaque", b"y")
 
 
-def _make_upper_directory(image: str, path: str) -> None:
+def _make_upper_directory(path: str) -> None:
     if path == "/" or os.path.isdir(_UPPER + path):
         return
-    _make_upper_directory(image, os.path.dirname(path))
+    _make_upper_directory(os.path.dirname(path))
     os.mkdir(_UPPER + path)
-    # The upper directory's mode is the one that counts: keep the image's.
+    # The upper directory's mode is the one that counts: keep that of this machine's.
     with contextlib.suppress(FileNotFoundError):
-        os.chmod(_UPPER + path, stat.S_IMODE(os.stat(image.rstrip("/") + path).st_mode))
+        os.chmod(_UPPER + path, stat.S_IMODE(os.stat(path).st_mode))
 
 
 def _guarded_gpu_parameters() -> int:

@@ -85,6 +85,14 @@ def test_dns_answers_as_a_headless_service(cluster: LocalCluster) -> None:
     assert ask_dns(cluster, 0, "metadata.google.internal") == (0, 1, BRIDGE_ADDRESS)
 
 
+def test_further_names_come_and_go_while_pods_run(cluster: LocalCluster) -> None:
+    name = "job-0.job.mine.svc.cluster.local"
+    cluster.set_names({name: [address(1), address(2)]})
+    eventually(lambda: ask_dns(cluster, 0, name)[1] == 2)
+    cluster.set_names({})
+    eventually(lambda: ask_dns(cluster, 0, name)[1] == 0)
+
+
 def test_pods_that_are_late_missing_or_dead() -> None:
     with cluster_of(
         6, late_names={1: 0.3}, late={2: 0.5, 3: 1000}, missing=frozenset({4}), dead=frozenset({5})
