@@ -88,17 +88,7 @@ def _build(directory: Path, version: str) -> None:
         began = time.monotonic()
         print("building Kubernetes' programs; the first time this takes many minutes …", file=sys.stderr, flush=True)
         # One command: programs are linked while others are compiled.
-        _go(
-            "build",
-            "-trimpath",
-            "-gcflags=all=-dwarf=false",
-            "-ldflags",
-            linked,
-            "-o",
-            f"{place}/",
-            ".",
-            *CONTROLLERS.values(),
-        )
+        _go("build", "-trimpath", "-ldflags", linked, "-o", f"{place}/", ".", *CONTROLLERS.values())
         print(f"built them in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         for name in NAMES:
             os.link(f"{place}/control", f"{place}/{name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import stat
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine.loop import AGAIN_SECONDS, Loop
+from agent.machine.loop import Loop
 from agent.machine.stream import LineStream
 from agent.machine.unix_socket import BACKLOG, MOST_UNSENT, connect, open_door
 from tests.machine.listening import Listening
@@ -147,18 +146,33 @@ def test_children_do_not_inherit_the_socket(agent: Agent) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_client_waits_while_the_agent_may_open_no_more_files(agent: Agent) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    agent.client(b"hello\n")
+FULL = """
+import resource, sys
+from agent.machine.loop import Loop
+from agent.machine.unix_socket import open_door
 
-    def make_room() -> None:
-        assert agent.channels == []
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+loop = Loop()
+def opened(channel):
+    channel.receive(lambda line: channel.send(b"heard " + line + b"\\n"), lambda reason: None)
+open_door(loop, sys.argv[1], opened)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+def room():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+loop.later(0.3, room)
+print("ready", flush=True)
+loop.run()
+"""
 
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    agent.loop.later(AGAIN_SECONDS / 2, make_room)
-    try:
-        run(agent.loop)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert agent.lines == [b"hello"]
+
+def test_a_client_waits_while_the_agent_may_open_no_more_files(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.sock")
+    with subprocess.Popen([sys.executable, "-c", FULL, path], stdout=subprocess.PIPE) as full:
+        try:
+            assert full.stdout is not None
+            assert full.stdout.readline() == b"ready\n"
+            with connect(path) as client:
+                client.sendall(b"hello\n")
+                assert hear(client) == b"heard hello\n"
+        finally:
+            full.kill()
