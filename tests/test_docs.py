@@ -90,7 +90,7 @@ def test_the_readme_names_every_verb() -> None:
     assert [verb for verb in VERBS if f"a4-agent {verb}" not in doc("README.md")] == []
 
 
-LEASE = next(float(one.default) for one in SETTINGS if one.name == "A4_LEASE_SECONDS")
+(LEASE,) = (float(one.default or 0) for one in SETTINGS if one.name == "A4_LEASE_SECONDS")
 QUOTES = {
     "README.md": f"every pod learns of it within {LEASE + beat_seconds(LEASE):g} s",
     "docs/faults.md": f"a lease ({LEASE:g} s) and a beat ({beat_seconds(LEASE):g} s)",
