@@ -21,8 +21,8 @@ setup: ## programs and virtual environments, for everything below
 test: ## style, types and all tests but the long ones; ARGS="-k name" for some, WORKERS=1 one at a time
 	@scripts/test.sh $(PYTEST) -m "not faults and not long" --durations=5 --durations-min=1 $(ARGS)
 
-test-durations: ## write tests/durations.json from a run of make test, on an idle machine; ARGS="FILE ..." for some files
-	@scripts/test.sh $(PYTEST) -m "not faults and not long" --record-durations $(ARGS)
+test-durations: ## write to tests/durations.json what each test takes, one at a time, on an idle machine; ARGS="FILE ..." for some files
+	@scripts/test.sh -m "not faults and not long" --record-durations $(ARGS)
 
 test-faults: ## kill matrices and other long proofs
 	@scripts/setup.sh test

@@ -14,6 +14,8 @@ from pathlib import Path
 FILE = Path(__file__).with_name("durations.json")
 LONGEST_SECONDS = 15.0
 """For every test that has not the marker `faults` or `long`."""
+SLOWER = Path(__file__).with_name("slower.txt")
+"""Tests that take longer than that all the same, and none may join them. Whoever makes one faster takes it out."""
 WORTH_NOTING_SECONDS = 3.0
 """What takes less stands in the file only if every test of its place does."""
 RENEW = "make test-durations ARGS={file} writes its figures, on an idle machine"
@@ -22,7 +24,12 @@ RENEW = "make test-durations ARGS={file} writes its figures, on an idle machine"
 @cache
 def read(file: Path = FILE) -> dict[str, float]:
     """Seconds by test; of a test with several cases, those of the longest."""
-    return dict(json.loads(file.read_text())) if file.exists() else {}
+    return dict(json.loads(file.read_text()))
+
+
+@cache
+def slower() -> frozenset[str]:
+    return frozenset(SLOWER.read_text().split())
 
 
 def key(nodeid: str) -> str:
@@ -34,11 +41,9 @@ def objection(nodeid: str, figures: Mapping[str, float], must_have_one: bool) ->
     """Why a test without the marker `faults` may not be as it is; empty: it may."""
     seconds = figures.get(key(nodeid))
     file = nodeid.partition("::")[0]
-    if not figures:  # TEMPORARY
-        return ""
     if seconds is None:
         return f"tests/durations.json does not have this test: {RENEW.format(file=file)}" if must_have_one else ""
-    if seconds > LONGEST_SECONDS:
+    if seconds > LONGEST_SECONDS and key(nodeid) not in slower():
         return (
             f"this test takes {seconds:g} s on an idle machine, and {LONGEST_SECONDS:g} s is the most: make it faster, "
             f"then {RENEW.format(file=file)}"
