@@ -97,7 +97,7 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
     if verdict.code is None and outcome.lost:
         what = "pods were lost during the connectivity test"
         return JobEnd(Exit.TRY_AGAIN, what, why=f"{context.losses(outcome.lost)}\n{reasons}")
-    started = record.ranks is not None
+    started = record.launched > 0  # all ranks have been through MPI_Init, though none has told its place yet
     code, sentence, of_rank = told_by_mpirun(mpi, outcome, started=started, finished="every rank finished")
     if code:
         where = place_of_lost(context, outcome.output) if code == Exit.TRY_AGAIN else ""
