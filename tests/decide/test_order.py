@@ -50,7 +50,7 @@ def test_groups_stay_together_at_every_level_and_are_sorted_by_the_smallest_inde
     located = {index: place + ("",) * (4 - len(place)) for index, place in where.items() if place}
 
     def smallest(index: int) -> list[int]:
-        """Of those that share each level with it, and itself."""
+        """The smallest index at each level, among the peers that share it."""
         place = located[index]
         return [min(other for other in located if located[other][:level] == place[:level]) for level in range(5)]
 

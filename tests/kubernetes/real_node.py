@@ -41,9 +41,9 @@ PROGRAMS = {PAUSE: "pause", DAEMON: "tcpgpudmarxd/build/app/tcpgpudmarxd"}
 """Images that consist of it, and its path in each."""
 CGROUPS = Path("/sys/fs/cgroup")
 PREFIX = "a4-node-"
-"""Of its cgroup, the number of our process follows."""
+"""Names of the node's cgroups begin so; the PID of this process follows."""
 SHARES = "20480"
-"""Of cores, as 20 processes have beside it."""
+"""The cgroup's cpu.shares: as much as 20 processes beside it have."""
 STATE = "/run/node"
 SOCKET = "/run/containerd/containerd.sock"
 CTR = ("ctr", "--address", SOCKET, "--namespace", "k8s.io")
@@ -104,7 +104,7 @@ class RealNode:
         self._process = process
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         self.pid = int(children.read_text())
-        """Of its first process."""
+        """PID of the node's first process."""
         self.root = Path(f"/proc/{self.pid}/root")
         self._programs: list[subprocess.Popen[bytes]] = []
 
