@@ -64,9 +64,7 @@ def problem(path: str, name: str, seconds: float = 30) -> str:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        pytest.param(
-            "job-workload-0-9.job.default.svc.cluster.local", "DNS does not know its name yet", id="not known"
-        ),
+        pytest.param(PEER.replace("-1.", "-9."), "DNS does not know its name yet", id="not known"),
         pytest.param("short", "DNS failed: ", id="names are absolute"),
         pytest.param("six.local", "DNS has no address for its name yet", id="no IPv4"),
         pytest.param("example.invalid", "DNS failed: ", id="refused: dnsmasq has no upstream server"),
@@ -81,7 +79,7 @@ def test_why_there_is_no_address(name: str, why: str, configuration: str) -> Non
 
 def test_a_name_costs_one_query(configuration: str) -> None:
     """With the five search domains of a pod it would be twelve."""
-    name = "job-workload-0-7.job.default.svc.cluster.local"
+    name = PEER.replace("-1.", "-7.")
     assert problem(configuration, name)
     log = Path(configuration).with_name("log")
     # Queries are logged in their order: with the next one there, all of the first are.

@@ -129,6 +129,11 @@ def test_a_python_rank_that_hangs_is_found_in_its_function(hanging: Run) -> None
     assert '"helper"' in found.text
     assert found.text.count(FUNCTION) == 2
     assert FUNCTION in line_of(found.summary, f"rank 12: pid {pid} ")
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state(pid) == "T")
+    stopped = gather(hanging.marks)
+    assert f"rank 12 (4 here): pid {pid}, parent {os.getpid()}, state T (stopped)" in stopped.text
+    assert FUNCTION in stopped.summary
 
 
 def test_a_program_that_is_not_python(hanging: Run) -> None:
@@ -140,15 +145,6 @@ def test_a_program_that_is_not_python(hanging: Run) -> None:
     assert f"\n  thread {pid} sleep: S clock_nanosleep" in found.text
     assert "py-spy" not in found.text
     assert line_of(found.summary, "rank 3: ").startswith(f"rank 3: pid {pid} sleep 1000: S clock_nanosleep")
-
-
-def test_a_stopped_process(hanging: Run) -> None:
-    pid = hanging.python(HANG)
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state(pid) == "T")
-    found = gather(hanging.marks)
-    assert f"\npid {pid}, parent {os.getpid()}, state T (stopped)" in found.text
-    assert FUNCTION in found.summary
 
 
 def children_of(pid: int) -> list[int]:

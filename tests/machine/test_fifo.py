@@ -134,11 +134,8 @@ def join_without_agent(run_dir: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_no_agent_was_ever_started(tmp_path: Path) -> None:
+def test_an_agent_that_never_was_and_one_that_has_gone(tmp_path: Path) -> None:
     assert join_without_agent(tmp_path) == (3, f"no a4-agent has been started here ({tmp_path})\n")
-
-
-def test_the_agent_has_gone(tmp_path: Path) -> None:
     (tmp_path / "channels").mkdir()
     gone = (1 << 22) + 1  # above all that Linux gives
     (tmp_path / "channels" / "agent.pid").write_text(f"{gone}\n")

@@ -47,12 +47,10 @@ def test_interfaces_have_addresses_and_the_default_route_comes_first() -> None:
         socket.inet_aton(one.address)
 
 
-def test_cores_and_gpus() -> None:
+def test_cores_and_gpus(tmp_path: Path) -> None:
+    """GPUs by their device files."""
     assert 1 <= inventory.core_count() <= (os.cpu_count() or 1)
     assert resources.gpu_count() == len([n for n in os.listdir("/dev") if n[:6] == "nvidia" and n[6:].isdigit()])
-
-
-def test_gpus_by_their_device_files(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / "dev" / name).touch()

@@ -66,15 +66,14 @@ def test_why_a_program_failed(code: str, problem: str) -> None:
 
 
 def test_a_program_that_is_not_there() -> None:
-    assert ask("it", ["/no/such/program"], ENVIRON, 10).problem == (
-        "/no/such/program cannot be started: No such file or directory"
-    )
+    problem = "/no/such/program cannot be started: No such file or directory"
+    assert ask("it", ["/no/such/program"], ENVIRON, 10).problem == problem
 
 
 def test_what_was_said_before_a_program_hung_counts() -> None:
     """It and what it has started are ended; nobody waits for that."""
-    answer = ask("it", ["sh", "-c", "echo first; sleep 60"], ENVIRON, 5)
-    assert answer == ProgramAnswer("first\n", "it did not answer within 5 s")
+    answer = ask("it", ["sh", "-c", "echo first; sleep 60"], ENVIRON, 2)
+    assert answer == ProgramAnswer("first\n", "it did not answer within 2 s")
 
 
 # Cores and memory
@@ -164,13 +163,8 @@ def test_processes_that_were_killed_for_lack_of_memory(tmp_path: Path, own: str,
 
 
 def test_memory_and_model(tmp_path: Path) -> None:
-    root = put(
-        tmp_path,
-        {
-            "proc/meminfo": "MemTotal:       16 kB\nMemFree: 1 kB\n",
-            "proc/cpuinfo": "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nprocessor\t: 1\nmodel name\t: Other\n",
-        },
-    )
+    cpus = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nprocessor\t: 1\nmodel name\t: Other\n"
+    root = put(tmp_path, {"proc/meminfo": "MemTotal:       16 kB\nMemFree: 1 kB\n", "proc/cpuinfo": cpus})
     assert memory_total(root) == 16384
     assert cpu_model(root) == "Some CPU @ 2 GHz"
     assert shm(root) is None
@@ -321,12 +315,10 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
 
 def python_with_torch(tmp_path: Path) -> str:
     """A workload's Python, whose torch cannot be imported: nobody does."""
+    metadata = "Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0+cu129\n"
     put(
         tmp_path / "site",
-        {
-            "torch/__init__.py": "raise SystemExit('torch was imported')",
-            "torch-2.9.0+cu129.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0+cu129\n",
-        },
+        {"torch/__init__.py": "raise SystemExit(9)", "torch-2.9.0+cu129.dist-info/METADATA": metadata},
     )
     return program(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
 

@@ -51,23 +51,15 @@ def test_what_is_printed_stands_above_it_and_nothing_is_left() -> None:
         told.write(", its end\n")
         terminal.until(", its end\r\n")
         terminal.until(LINE)
+        told.write("empty\n")
+        terminal.until("\r\x1b[K")
+        terminal.until(LINE)
         terminal.resize(1, 12)
         terminal.until(LINE + "x\x1b[K")
         terminal.resize(24, 1)
         terminal.until("\r\x1b[K")
         terminal.resize(24, 80)
         terminal.until(LINE + "x" * 69 + "\x1b[K")
-        told.close()
-        terminal.until("over\r\n")
-        assert running.wait(PATIENCE) == 0
-
-
-def test_nothing_printed_leaves_it_there() -> None:
-    with Terminal() as terminal, program(terminal, TERM) as (told, running):
-        terminal.until(LINE)
-        told.write("empty\n")
-        terminal.until("\r\x1b[K")
-        terminal.until(LINE)
         told.close()
         terminal.until("over\r\n")
         assert running.wait(PATIENCE) == 0

@@ -45,19 +45,21 @@ def tree(path: Path) -> list[str]:
 
 
 def test_a_file_is_there_whole_and_alone(files: SharedFiles, tmp_path: Path) -> None:
+    """What comes too late is not shown."""
     assert put(files, "a/b", "name", "ä\n") == SharedAnswer("ä\n")
     assert put(files, "a/b", "name", "other") == SharedAnswer("other")
+    late = SharedAnswer(why="it is too late: others may act instead")
+    assert put(files, "a/b", "new", "text", LATE) == late
+    assert files.ask(SharedCommand(("link", "a/b", "new", "text", LATE))) == late
+    assert files.ask(SharedCommand(("move", "a/b", "name", "new", LATE))) == late
     assert (tmp_path / "a" / "b" / "name").read_text() == "other"
     assert tree(tmp_path) == ["a/b/name"]
 
 
-def test_what_comes_too_late_is_not_shown(files: SharedFiles, tmp_path: Path) -> None:
-    put(files, "a", "beat.1", "")
-    late = SharedAnswer(why="it is too late: others may act instead")
-    assert put(files, "a", "name", "text", LATE) == late
-    assert files.ask(SharedCommand(("link", "a", "name", "text", LATE))) == late
-    assert files.ask(SharedCommand(("move", "a", "beat.1", "beat.2", LATE))) == late
-    assert tree(tmp_path) == ["a/beat.1"]
+def test_a_rename_that_the_server_has_done_twice(files: SharedFiles) -> None:
+    put(files, "a", "new", "")
+    assert files.ask(SharedCommand(("move", "a", "old", "new", EVER))) == SharedAnswer()
+    assert files.ask(SharedCommand(("move", "a", "old", "other", EVER))) == SharedAnswer(why="it is not there")
 
 
 def test_one_of_many_makes_a_link(tmp_path: Path) -> None:
@@ -66,12 +68,6 @@ def test_one_of_many_makes_a_link(tmp_path: Path) -> None:
         with closing(SharedFiles(str(tmp_path), 60.0)) as other:
             assert other.ask(command) == SharedAnswer("by 0")
     assert tree(tmp_path) == ["claims/x/term.1"]
-
-
-def test_a_rename_that_the_server_has_done_twice(files: SharedFiles, tmp_path: Path) -> None:
-    put(files, "a", "new", "")
-    assert files.ask(SharedCommand(("move", "a", "old", "new", EVER))) == SharedAnswer()
-    assert files.ask(SharedCommand(("move", "a", "old", "other", EVER))) == SharedAnswer(why="it is not there")
 
 
 def test_looks(files: SharedFiles, tmp_path: Path) -> None:

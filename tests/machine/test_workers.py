@@ -116,10 +116,7 @@ def test_a_process_that_cannot_be_asked_says_nothing(loop: Loop, without_threads
     assert asked(loop) == [""]
 
 
-def test_workers_wait_for_a_thread(loop: Loop) -> None:
-    before = threading.stack_size(1 << 46)
-    try:
-        Workers(loop, 2).submit(lambda: loop.stop)
-    finally:
-        threading.stack_size(before)
+def test_workers_wait_for_a_thread(loop: Loop, without_threads: None) -> None:
+    Workers(loop, 2).submit(lambda: loop.stop)
+    threading.stack_size(0)
     run(loop)
