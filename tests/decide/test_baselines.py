@@ -8,26 +8,14 @@ from typing import Any
 
 import pytest
 
-from agent.workloads.nccl.baselines import (
-    Key,
-    KnownBaseline,
-    Runs,
-    file_text,
-    find,
-    judge,
-    merged,
-    parse_file,
-    saved,
-    size_of,
-    size_text,
-)
+from agent.workloads.nccl import baselines
 from agent.workloads.nccl_tests import parse
 from agent.workloads.sweeps import Measured, MeasuredSweep, Row
 
 SHIPPED = Path(__file__).parents[2] / "env" / "baselines.json"
 TCPX = Path(__file__).parent / "nccl_tests" / "tcpx_all_gather.txt"
 B200, H200 = "NVIDIA B200", "NVIDIA H200"
-KEY = Key("a4-gib", "all_gather", 2, 8, model=B200)
+KEY = baselines.Key("a4-gib", "all_gather", 2, 8, model=B200)
 G8 = 8 << 30
 
 
@@ -39,40 +27,44 @@ def sweep(speeds: dict[int, float], iterations: int | None = 20, **changes: Any)
     return MeasuredSweep("all_gather", 16, "nccl", "float", "none", -1, iterations, 5, rows, 1.0, 0, None, **changes)
 
 
-def run(*speeds: float, key: Key = KEY, size: int = G8, **changes: Any) -> Runs:
-    return Runs(key, [sweep({1 << 20: 1.0, size: speed}, **changes) for speed in speeds])
+def run(*speeds: float, key: baselines.Key = KEY, size: int = G8, **changes: Any) -> baselines.Runs:
+    return baselines.Runs(key, [sweep({1 << 20: 1.0, size: speed}, **changes) for speed in speeds])
 
 
-def baseline(speed: float = 344.0, key: Key = KEY, size: int = G8, name: str = "one") -> KnownBaseline:
-    return KnownBaseline(name, "somebody", (key,), 20, 5, {size: speed})
+def baseline(
+    speed: float = 344.0, key: baselines.Key = KEY, size: int = G8, name: str = "one"
+) -> baselines.KnownBaseline:
+    return baselines.KnownBaseline(name, "somebody", (key,), 20, 5, {size: speed})
 
 
 def judged(
-    *tests: Runs, entries: list[KnownBaseline] | None = None, percent: float = 90.0, **more: Any
+    *tests: baselines.Runs, entries: list[baselines.KnownBaseline] | None = None, percent: float = 90.0, **more: Any
 ) -> tuple[str, str]:
     more.setdefault("min_busbw", None)
-    gate = judge(tests, [baseline()] if entries is None else entries, min_percent=percent, **more)
+    gate = baselines.judge(tests, [baseline()] if entries is None else entries, min_percent=percent, **more)
     return gate.status, gate.reason
 
 
 def test_the_shipped_file() -> None:
-    entries = parse_file(SHIPPED.read_text())
+    entries = baselines.parse_file(SHIPPED.read_text())
     keys = [key for entry in entries for key in entry.keys]
     assert {key.profile for key in keys} == {"a4-gib", "a4-deepep", "a3-tcpx"}
     assert all(entry.source and (entry.iterations is None or entry.iterations >= 5) for entry in entries)
-    known = find(entries, Key("a4-gib", "all_reduce", 2, 8, model=B200))
-    assert {size_text(size): entry.busbw[size] for size, entry in known.items()} == {
+    known = baselines.find(entries, baselines.Key("a4-gib", "all_reduce", 2, 8, model=B200))
+    assert {baselines.size_text(size): entry.busbw[size] for size, entry in known.items()} == {
         "8G": 675.5,
         "16G": 684.5,
         "512M": 593.8,
     }
-    assert parse_file(file_text(entries)) == entries
+    assert baselines.parse_file(baselines.file_text(entries)) == entries
 
 
 def test_the_table_of_the_guide_is_as_good_as_itself() -> None:
     (table,) = parse(TCPX.read_text())
-    test = Runs(Key("a3-tcpx", "all_gather", 2, 8, model="NVIDIA H100 80GB HBM3"), [replace(table, iterations=100)])
-    status, reason = judged(test, entries=parse_file(SHIPPED.read_text()))
+    test = baselines.Runs(
+        baselines.Key("a3-tcpx", "all_gather", 2, 8, model="NVIDIA H100 80GB HBM3"), [replace(table, iterations=100)]
+    )
+    status, reason = judged(test, entries=baselines.parse_file(SHIPPED.read_text()))
     assert status == "passed" and "at least 100.0 %" in reason
 
 
@@ -96,7 +88,7 @@ def test_the_median_out_of_place_counts(speeds: tuple[float, ...], percent: floa
     ("test", "why"),
     [
         (run(100.0, iterations=4), "4 timed iterations, 5 are needed"),
-        (Runs(KEY, [*run(100.0).sweeps, *run(100.0, iterations=1).sweeps]), "1 timed iterations"),
+        (baselines.Runs(KEY, [*run(100.0).sweeps, *run(100.0, iterations=1).sweeps]), "1 timed iterations"),
         (run(100.0, iterations=None), "the number of timed iterations is not known"),
         (run(100.0, groups=8), "NCCL_TESTS_SPLIT"),
         (run(100.0, size=G8 * 2), "the baseline has other sizes: 8G"),
@@ -115,7 +107,7 @@ def test_the_median_out_of_place_counts(speeds: tuple[float, ...], percent: floa
         (run(100.0, key=KEY._replace(root=3)), "no baseline for all_gather root 3 on"),
     ],
 )
-def test_what_cannot_be_compared_is_not_judged(test: Runs, why: str) -> None:
+def test_what_cannot_be_compared_is_not_judged(test: baselines.Runs, why: str) -> None:
     status, reason = judged(test)
     assert status == "not judged" and why in reason
 
@@ -146,20 +138,20 @@ def test_of_several_baselines_the_last_counts() -> None:
 
 
 def test_what_is_saved_is_found_again() -> None:
-    test = Runs(KEY, [sweep({1 << 20: 1.0, 1 << 29: 279.0, 1 << 30: 280.0, G8: 350.0}), sweep({G8: 340.0})])
-    (entry,) = saved([test, run(1.0, iterations=1)], "mine", "own run x")
+    test = baselines.Runs(KEY, [sweep({1 << 20: 1.0, 1 << 29: 279.0, 1 << 30: 280.0, G8: 350.0}), sweep({G8: 340.0})])
+    (entry,) = baselines.saved([test, run(1.0, iterations=1)], "mine", "own run x")
     assert (entry.busbw, entry.iterations, entry.warmup) == ({1 << 29: 279.0, 1 << 30: 280.0, G8: 345.0}, 20, 5)
-    assert parse_file(file_text([entry])) == [entry]
+    assert baselines.parse_file(baselines.file_text([entry])) == [entry]
     other = baseline(name="other")
-    assert merged([entry, other], [entry]) == [other, entry]
+    assert baselines.merged([entry, other], [entry]) == [other, entry]
     assert judged(test, entries=[entry])[0] == "passed"
 
 
 def test_each_operation_is_saved_under_its_own_key() -> None:
     """As with `-o all`: what is healthy for mulsum says nothing about sum."""
     keys = {operation: KEY._replace(operation=operation) for operation in ("sum", "prod", "mulsum")}
-    entries = saved([run(680.0, key=keys["sum"]), run(400.0, key=keys["mulsum"])], "mine", "own run x")
-    assert parse_file(file_text(merged(entries, entries))) == entries
+    entries = baselines.saved([run(680.0, key=keys["sum"]), run(400.0, key=keys["mulsum"])], "mine", "own run x")
+    assert baselines.parse_file(baselines.file_text(baselines.merged(entries, entries))) == entries
     assert judged(run(420.0, key=keys["sum"]), entries=entries)[0] == "failed"
     assert judged(run(420.0, key=keys["mulsum"]), entries=entries)[0] == "passed"
     assert judged(run(420.0, key=keys["prod"]), entries=entries)[0] == "not judged"
@@ -170,7 +162,7 @@ def test_a_file_of_an_older_release() -> None:
     older = {"name": "mine", "profile": "a4-gib", "collective": "all_gather", "nodes": 2, "gpus_per_node": 8}
     older |= {"type": "float", "iterations": 20, "warmup": 5, "source": "own run x of job epoch y"}
     written = [{**older, "busbw": {"8G": speed}} for speed in (680.0, 500.0, 400.0)]
-    (entry,) = entries = parse_file(json.dumps({"version": 1, "baselines": written}))
+    (entry,) = entries = baselines.parse_file(json.dumps({"version": 1, "baselines": written}))
     assert entry.keys == (KEY._replace(model=""),)
     status, reason = judged(run(680.0, key=KEY._replace(model=H200)), entries=entries)
     assert status == "passed"
@@ -181,15 +173,15 @@ def test_a_file_of_an_older_release() -> None:
     as_printed = json.dumps(
         {"version": 1, "baselines": [{**older, "operation": "none", "root": -1, "busbw": {"8G": 1}}]}
     )
-    assert parse_file(as_printed)[0].keys == entry.keys, "by hand, as nccl-tests prints them"
+    assert baselines.parse_file(as_printed)[0].keys == entry.keys, "by hand, as nccl-tests prints them"
 
 
 def test_cycles_are_not_runs() -> None:
     """With -N the rows of a table come again."""
     once = sweep({1 << 20: 1.0, G8: 344.0})
     cycles = replace(once, rows=(*once.rows, *sweep({1 << 20: 2.0, G8: 300.0}).rows, *sweep({G8: 350.0}).rows))
-    assert Runs(KEY, [cycles]).speeds() == {1 << 20: [1.5], G8: [344.0]}
-    assert Runs(KEY, [cycles, once]).speeds()[G8] == [344.0, 344.0]
+    assert baselines.Runs(KEY, [cycles]).speeds() == {1 << 20: [1.5], G8: [344.0]}
+    assert baselines.Runs(KEY, [cycles, once]).speeds()[G8] == [344.0, 344.0]
 
 
 GOOD = json.loads(SHIPPED.read_text())["baselines"][-1]
@@ -224,12 +216,12 @@ GOOD = json.loads(SHIPPED.read_text())["baselines"][-1]
 )
 def test_a_wrong_file_is_refused_in_words(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=re.escape(what)):
-        parse_file(text)
+        baselines.parse_file(text)
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("8", 8), ("1k", 1024), ("512M", 1 << 29), ("8G", G8), ("1048577", 1048577)]
 )
 def test_sizes(text: str, size: int) -> None:
-    assert size_of(text) == size
-    assert size_of(size_text(size)) == size
+    assert baselines.size_of(text) == size
+    assert baselines.size_of(baselines.size_text(size)) == size

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from agent.workloads.connectivity import ConnectivityRecord, neighbours
-from agent.workloads.rank_record import RecordVerdict, read_record
+from agent.workloads.rank_record import read_record
 from tests.decide.rank_records import NAMES, PLANNED, SLOTS, TOKENS, Line, text
 
 
@@ -36,10 +34,6 @@ def parsed(text: str) -> ConnectivityRecord:
     return read_record(text, ConnectivityRecord())
 
 
-def judged(record: list[Line]) -> RecordVerdict:
-    return parsed(text(record)).judge(PLANNED)
-
-
 def wrong_sum(record: list[Line]) -> None:
     record[2]["wrong"] = [{"rank": 3, "index": 7, "expected": 168, "found": 167}]
 
@@ -58,22 +52,13 @@ def unmeasured(record: list[Line]) -> None:
     del record[3]
 
 
-@pytest.mark.parametrize(
-    ("harm", "reason"),
-    [
-        (wrong_sum, "rank 3 on pod job-workload-0-2 got a wrong all-reduce: element 7 is 167, 168 is right"),
-        (alone, "mpirun 4.1.4 started 6 ranks, but MPI sees 1: the ranks' Python loads Open MPI v5.0.11;"),
-        (other_library, "mpirun is Open MPI 4.1.4, but ranks 2-3, 5 use libmpi of 5.0.11;"),
-        (unmeasured, "rank 0 on pod job-workload-0-0 and rank 2 on pod job-workload-0-2 were not measured"),
-    ],
-)
-def test_what_is_wrong_is_65_and_names_rank_and_pod(harm: Callable[[list[Line]], None], reason: str) -> None:
-    record = lines()
-    harm(record)
-    verdict = judged(record)
-    assert verdict.code == 65
-    assert len(verdict.reasons) == 1
-    assert verdict.reasons[0].startswith(reason)
+WRONG = [
+    (wrong_sum, "rank 3 on pod job-workload-0-2 got a wrong all-reduce: element 7 is 167, 168 is right"),
+    (alone, "mpirun 4.1.4 started 6 ranks, but MPI sees 1: the ranks' Python loads Open MPI v5.0.11;"),
+    (other_library, "mpirun is Open MPI 4.1.4, but ranks 2-3, 5 use libmpi of 5.0.11;"),
+    (unmeasured, "rank 0 on pod job-workload-0-0 and rank 2 on pod job-workload-0-2 were not measured"),
+]
+"""And how the only reason begins: tests/decide/test_rank_records.py."""
 
 
 @pytest.mark.parametrize(
@@ -86,7 +71,7 @@ def test_what_is_wrong_is_65_and_names_rank_and_pod(harm: Callable[[list[Line]],
     ],
 )
 def test_a_record_that_ends_early_is_no_verdict(reached: int, reason: str) -> None:
-    verdict = judged(lines()[:reached])
+    verdict = parsed(text(lines()[:reached])).judge(PLANNED)
     assert verdict.code is None
     assert reason in verdict.reasons[0]
 

@@ -66,12 +66,10 @@ def test_who_only_missed_another_gives_that_one_time(victims: list[bool], phase:
     assert course.only_victims == victims[-1]
 
 
-def test_what_fails_after_the_others_were_told_to_end_is_their_doing() -> None:
+def test_a_failure_stays_the_cause_once_every_pod_has_answered() -> None:
+    """What fails after the others were told to end is their doing."""
     course = at(TORCHRUN, Phase.ALL_END)
     assert course.failed(1, victim=False) is course
-
-
-def test_a_failure_stays_the_cause_once_every_pod_has_answered() -> None:
     failed = at(TORCHRUN, Phase.RUNNING).failed(1, victim=False)
     assert failed.cancelled(LOST).cause == LOST, "a pod that has not answered may be why"
     assert failed._replace(silent=frozenset()).cancelled(LOST).cause is None

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from agent.workloads.ddp import DdpRecord
-from agent.workloads.rank_record import RecordVerdict, read_record
+from agent.workloads.rank_record import read_record
 from tests.decide.rank_records import PLANNED, Line, common, end, text
 
 RANKS = 6
@@ -35,10 +31,6 @@ def parsed(text: str) -> DdpRecord:
     return read_record(text, DdpRecord())
 
 
-def judged(record: list[Line]) -> RecordVerdict:
-    return parsed(text(record)).judge(PLANNED)
-
-
 def wrong_sum(record: list[Line]) -> None:
     record[2]["wrong"] = [{"rank": 3, "expected": 15.0, "found": 14.0, "elements": 2}]
 
@@ -63,60 +55,45 @@ def unchecked(record: list[Line]) -> None:
     del record[4]
 
 
-@pytest.mark.parametrize(
-    ("harm", "reason"),
-    [
-        (
-            wrong_sum,
-            "rank 3 on pod job-workload-0-2 got a wrong all-reduce: 14, 15 is right (2 elements are wrong)",
-        ),
-        (no_number, "rank 0 on pod job-workload-0-0 got a wrong all-reduce: nan, 15 is right"),
-        (different, "rank 4 on pod job-workload-0-1 has other parameters after training than rank 0"),
-        (far_off, "after 5 steps the parameters differ from those of a single process by 2.0e-02 of their size, 1e-05"),
-        (not_finite, "after 5 steps of training, parameters are not finite numbers"),
-        (unchecked, "the record of the ranks has no check of the parameters"),
-    ],
-)
-def test_what_is_wrong_is_65_and_names_rank_and_pod(harm: Callable[[list[Line]], None], reason: str) -> None:
-    record = lines()
-    harm(record)
-    verdict = judged(record)
-    assert verdict.code == 65
-    assert len(verdict.reasons) == 1
-    assert verdict.reasons[0].startswith(reason)
+WRONG = [
+    (wrong_sum, "rank 3 on pod job-workload-0-2 got a wrong all-reduce: 14, 15 is right (2 elements are wrong)"),
+    (no_number, "rank 0 on pod job-workload-0-0 got a wrong all-reduce: nan, 15 is right"),
+    (different, "rank 4 on pod job-workload-0-1 has other parameters after training than rank 0"),
+    (far_off, "after 5 steps the parameters differ from those of a single process by 2.0e-02 of their size, 1e-05"),
+    (not_finite, "after 5 steps of training, parameters are not finite numbers"),
+    (unchecked, "the record of the ranks has no check of the parameters"),
+]
+"""And how the only reason begins: tests/decide/test_rank_records.py."""
 
 
 def test_of_many_wrong_sums_some_are_named() -> None:
     record = lines()
     record[2]["wrong"] = [{"rank": r % RANKS, "expected": 15.0, "found": 0.0} for r in range(1000)]
-    reasons = judged(record).reasons
+    reasons = parsed(text(record)).judge(PLANNED).reasons
     assert len(reasons) == 9 and reasons[-1] == "and 992 more like these"
 
 
 def test_the_table_marks_the_rank_that_computes_slowest() -> None:
-    shown = parsed(text(lines())).table(PLANNED).splitlines()
+    """That of result.json, too."""
+    record = parsed(text(lines()))
+    shown = record.table(PLANNED).splitlines()
     assert shown[0].split("  ")[0] == "rank"
     assert [line.endswith("slowest compute") for line in shown[1:]] == [False, False, False, True, False, False]
     assert " ".join(shown[4].split()) == "3 job-workload-0-2 cpu 797.00 23.00 13.00 1.25 slowest compute"
-
-
-def test_tables_of_result_json() -> None:
-    (one,) = parsed(text(lines())).tables(PLANNED)
+    (one,) = record.tables(PLANNED)
     assert one.name == "ddp-ranks"
     assert [column.name for column in one.columns][:3] == ["rank", "pod", "device"]
     assert one.rows[3] == (3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest compute")
 
 
-def test_nothing_is_shown_of_nothing() -> None:
-    record = parsed("")
-    assert (record.table(PLANNED), record.tables(PLANNED)) == ("", [])
-    assert record.summary() == "nothing was checked"
-    assert record.as_json(PLANNED)["sum_right"] is None
-    assert parsed(text(lines())).as_json(PLANNED)["reference"]["within"] is True
-
-
 def test_the_summary_says_what_was_checked() -> None:
+    """And nothing is shown of nothing."""
+    nothing = parsed("")
+    assert (nothing.table(PLANNED), nothing.tables(PLANNED)) == ("", [])
+    assert nothing.summary() == "nothing was checked"
+    assert nothing.as_json(PLANNED)["sum_right"] is None
     record = lines()
+    assert parsed(text(record)).as_json(PLANNED)["reference"]["within"] is True
     assert parsed(text(record)).summary() == (
         "all-reduce right; parameters the same on all ranks; difference to one process 1.2e-07, within 1e-05"
     )

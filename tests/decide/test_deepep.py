@@ -8,18 +8,7 @@ from hypothesis import strategies as st
 
 from agent import wire
 from agent.errors import UsageError
-from agent.workloads.deepep import DeepEp
-from agent.workloads.deepep.printed import (
-    CASES,
-    OPERATIONS,
-    Best,
-    Node,
-    incomplete,
-    read_node,
-    tables,
-    text_table,
-    versions,
-)
+from agent.workloads.deepep import DeepEp, printed
 from agent.workloads.deepep.speed import SpeedLimits, judge_speed, own_options
 from tests.cluster.programs.internode import NEWEST, RELEASES, Release, cases, head, measured
 
@@ -30,28 +19,33 @@ CASE_LINES = [f"{case} passed\n" for case in cases(NEW)]
 BEST_LINES = [f"{line}\n" for line in measured(NEW) if "Best" in line]
 
 
-def printed(release: Release) -> str:
+def output_of(release: Release) -> str:
     passed = [f"{case} passed" for case in cases(release)]
     return "\n".join([head(2), *passed, "", *measured(release), ""])
 
 
-GOOD = printed(NEW)
+GOOD = output_of(NEW)
 HEAD = head(2)
 NCCL = "node-1:88:91 [0] NCCL WARN a line of another process\n"
 CUT = "node-1:88:91 [0] NCCL INFO Channel 14/0 : 7"
 DEFAULT = SpeedLimits(90.0, 10.0)
 
 
-def node(output: str = GOOD, errors: str = "") -> Node:
-    return read_node(ABOUT, output, errors)
+def node(output: str = GOOD, errors: str = "") -> printed.Node:
+    return printed.read_node(ABOUT, output, errors)
 
 
 def test_a_good_node() -> None:
     found = node()
-    assert found.whole and incomplete(found, "pod 1") == []
-    assert (found.begun, found.passed, found.config, found.gpus) == (CASES, CASES, CONFIG, "8 × NVIDIA B200")
+    assert found.whole and printed.incomplete(found, "pod 1") == []
+    assert (found.begun, found.passed, found.config, found.gpus) == (
+        printed.CASES,
+        printed.CASES,
+        CONFIG,
+        "8 × NVIDIA B200",
+    )
     assert found.script.endswith("/test_internode.py") and found.version == "1.2.1+8a07e7e"
-    assert wire.from_json(Node, wire.to_json(found)) == found
+    assert wire.from_json(printed.Node, wire.to_json(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -64,13 +58,13 @@ def test_a_good_node() -> None:
     ],
 )
 def test_every_release_is_read(name: str, count: int, times: tuple[float | None, ...]) -> None:
-    found = node(printed(RELEASES[name]))
+    found = node(output_of(RELEASES[name]))
     assert found.whole and (found.begun, found.passed, found.cases) == (count, count, count)
     setting, figures = "SMs 24, NVL chunk 4, RDMA chunk 12", ((70.5, 231.0), (81.25, 265.0), (75.0, 245.0))
-    best = [Best(rdma, nvl, setting, time) for (rdma, nvl), time in zip(figures, times, strict=True)]
-    assert [found.best[operation] for operation in OPERATIONS] == best
-    few = node(printed(RELEASES[name]).replace(" passed", "", 1))
-    assert incomplete(few, "pod 1")[0].startswith(f"pod 1: {count - 1} of {count} cases passed")
+    best = [printed.Best(rdma, nvl, setting, time) for (rdma, nvl), time in zip(figures, times, strict=True)]
+    assert [found.best[operation] for operation in printed.OPERATIONS] == best
+    few = node(output_of(RELEASES[name]).replace(" passed", "", 1))
+    assert printed.incomplete(few, "pod 1")[0].startswith(f"pod 1: {count - 1} of {count} cases passed")
 
 
 def test_a_case_that_passed_shows_that_a_collective_was_done() -> None:
@@ -100,7 +94,7 @@ def test_a_case_passes_once_and_only_when_it_was_begun() -> None:
 @pytest.mark.parametrize("missing", [0, 17, 31])
 def test_31_of_32(missing: int) -> None:
     lines = [line.replace(" passed", "") if i == missing else line for i, line in enumerate(CASE_LINES)]
-    (reason,) = incomplete(node(GOOD.replace("".join(CASE_LINES), "".join(lines))), "pod 1")
+    (reason,) = printed.incomplete(node(GOOD.replace("".join(CASE_LINES), "".join(lines))), "pod 1")
     name = CASE_LINES[missing].removeprefix("[testing] Running with ").removesuffix(" ... passed\n")
     assert reason == (f"pod 1: 31 of 32 cases passed; begun and not passed: case {missing + 1} ({name})")
 
@@ -117,13 +111,13 @@ def test_31_of_32(missing: int) -> None:
     ],
 )
 def test_what_is_missing(output: str, reasons: list[str]) -> None:
-    found = incomplete(node(output), "pod 1")
+    found = printed.incomplete(node(output), "pod 1")
     assert found == reasons and not node(output).whole
 
 
 def test_a_silent_node() -> None:
-    assert incomplete(None, "pod 1") == ["pod 1 has left no output of the test"]
-    assert incomplete(read_node("missing no tests/test_internode.py in /x\n", "", ""), "pod 1") == [
+    assert printed.incomplete(None, "pod 1") == ["pod 1 has left no output of the test"]
+    assert printed.incomplete(printed.read_node("missing no tests/test_internode.py in /x\n", "", ""), "pod 1") == [
         "pod 1: no tests/test_internode.py in /x"
     ]
 
@@ -141,22 +135,22 @@ def test_a_check_that_failed() -> None:
 
 def test_tables_have_a_row_for_each_pod() -> None:
     nodes = {2: node(HEAD), 0: node()}
-    (table,) = tables(nodes)
+    (table,) = printed.tables(nodes)
     assert table.rows == ((2, 0, *[None] * 6), (0, 32, 70.5, 231.0, 81.25, 265.0, 75.0, 245.0))
-    text = text_table(nodes).splitlines()
+    text = printed.text_table(nodes).splitlines()
     assert text[2].split() == ["0", "32/32", "70.50", "/", "231.00", "81.25", "/", "265.00", "75.00", "/", "245.00"]
-    assert tables({}) == [] and text_table({}) == ""
+    assert printed.tables({}) == [] and printed.text_table({}) == ""
 
 
 def test_releases_that_differ_are_all_named() -> None:
-    assert versions({0: node(), 1: node()._replace(version="1.1")}) == {"DeepEP": "1.1, 1.2.1+8a07e7e"}
-    assert versions({0: Node()}) == {}
+    assert printed.versions({0: node(), 1: node()._replace(version="1.1")}) == {"DeepEP": "1.1, 1.2.1+8a07e7e"}
+    assert printed.versions({0: printed.Node()}) == {}
 
 
 # How fast
 
 
-def slow(rdma: float) -> Node:
+def slow(rdma: float) -> printed.Node:
     return node()._replace(best={name: best._replace(rdma=rdma) for name, best in node().best.items()})
 
 
@@ -168,7 +162,7 @@ def test_the_published_figures_pass() -> None:
 
 @pytest.mark.parametrize(("percent", "status"), [(90, "failed"), (80, "passed"), (0, "passed")])
 def test_below_the_reference(percent: float, status: str) -> None:
-    best = {**node().best, "combine": Best(65.0, 200.0)}
+    best = {**node().best, "combine": printed.Best(65.0, 200.0)}
     speed = judge_speed({0: node(), 1: node()._replace(best=best)}, 2, SpeedLimits(percent, 10.0), None)
     assert speed.gate["status"] == status
     if status == "failed":

@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 from agent.decide.env_sh import MARK, env_sh, exports, forwarder, hook
 
 BYTES = st.binary(max_size=40).map(lambda data: data.replace(b"\0", b"").decode(errors="surrogateescape"))
-SNIPPETS = st.lists(
-    st.sampled_from(
-        ["'", '"', "$(touch bad)", "`touch bad`", "\\", "\n", ";", "=", " ", "${X}", "!", "\x01", "\x7f", "é"]
-    )
-).map("".join)
+HOSTILE = ["'", '"', "$(touch bad)", "`touch bad`", "\\", "\n", ";", "=", " ", "${X}", "!", "\x01", "\x7f", "é"]
+SNIPPETS = st.lists(st.sampled_from(HOSTILE)).map("".join)
 VALUES = st.one_of(BYTES, SNIPPETS, st.text(max_size=10).map(lambda text: text.replace("\0", "")))
 NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{3,8}", fullmatch=True).map(lambda name: f"X{name}")
 

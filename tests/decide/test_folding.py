@@ -27,10 +27,6 @@ def test_every_pod_that_printed_is_shown_once_with_its_text(outputs: dict[int, b
     assert all(group == sorted(group) for group in pods)
 
 
-def test_nothing_printed() -> None:
-    assert list(folded({0: b"", 1: b""})) == []
-
-
 @pytest.mark.parametrize(
     ("outputs", "text"),
     [

@@ -29,14 +29,6 @@ def test_the_shares_are_the_grace_time_less_what_is_left_for_kubernetes(grace: f
 
 
 @given(SECONDS, SECONDS)
-def test_whatever_it_is_nobody_gets_less_than_nothing(grace: float, warn: float) -> None:
-    shares = divided(grace, warn)
-    assert min(shares) >= 0
-    assert 0 < shares.own_term <= shares.save
-    assert 0 < shares.own_part <= shares.part < shares.leave
-
-
-@given(SECONDS, SECONDS)
 def test_more_time_is_never_worse(one: float, other: float) -> None:
     less, more = sorted((one, other))
     assert all(less <= more + 1e-9 for less, more in zip(divided(less), divided(more), strict=True))
@@ -45,10 +37,15 @@ def test_more_time_is_never_worse(one: float, other: float) -> None:
 
 @given(SECONDS, SECONDS)
 def test_a_warning_is_taken_from_the_workloads_time(grace: float, warn: float) -> None:
-    assert divided(grace, warn).save == pytest.approx(divided(grace).save)
+    """Whatever it is, nobody gets less than nothing."""
+    shares = divided(grace, warn)
+    assert min(shares) >= 0
+    assert 0 < shares.own_term <= shares.save
+    assert 0 < shares.own_part <= shares.part < shares.leave
+    assert shares.save == pytest.approx(divided(grace).save)
     if warn <= most_warn_seconds(grace):
-        assert divided(grace, warn).warn == warn
-        assert not warn or divided(grace, warn).term >= LEAST_TERM_SECONDS - 1e-9
+        assert shares.warn == warn
+        assert not warn or shares.term >= LEAST_TERM_SECONDS - 1e-9
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,11 @@ def of_torch(version: str, *lacks: str) -> dict[str, Any]:
         ({"problems": {"mpi": "OSError: x"}}, "mpirun_problem", "OSError: x"),
         ({"gpus": {**NESTED["gpus"], "devices": [], "problem": "no NVML"}}, "gpus_problem", "no NVML"),
         ({"gpus": {**NESTED["gpus"], "devices": [DEVICE, {**DEVICE, "mig": True}]}}, "mig", "on"),
-        ({"libraries": {"libnccl.so.2": {"problem": "not there"}}}, "nccl_problem", "not there"),
         ({"libraries": {"libnccl.so.2": {"problem": NO_NCCL}}}, "", ""),
         ({"libraries": {"libnccl.so.2": {"problem": "libx: cannot open"}}}, "nccl_problem", "libx: cannot open"),
         ({"torch": {"problem": "no python3"}}, "torch_problem", "no python3"),
-        ({"libraries": {"libnccl.so.2": NCCL}, "torch": {"version": "2.9.0", "nccl": NCCL}}, "nccl_torch", ""),
         ({"torch": {"version": "2.9.0"}}, "nccl_torch", ""),
-        ({"torch": {"version": "2.9.0"}}, "torch_problem", ""),
+        ({"libraries": {"libnccl.so.2": NCCL}, "torch": {"version": "2.9.0", "nccl": NCCL}}, "nccl_torch", ""),
         (
             of_torch("2.8.0", "ncclAbc", "ncclCommInitRankScalable"),
             "nccl_torch_problem",
@@ -121,9 +119,7 @@ INSPECTOR = "/opt/libnccl-profiler-inspector.so"
 @pytest.mark.parametrize(
     ("plugin", "mode", "enable", "other"),
     [
-        ("", "", "", ""),
         ("libcomma.so", "3", "0", ""),
-        (INSPECTOR, "", "1", ""),
         (INSPECTOR, "0", "1", ""),
         (INSPECTOR, "4", "", "NCCL_TELEMETRY_MODE=4"),
         ("libcomma.so", "", "1", "NCCL_PROFILER_PLUGIN=libcomma.so"),

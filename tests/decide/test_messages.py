@@ -8,20 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.decide import messages
 from agent.decide.ending import JobEnd
-from agent.decide.messages import (
-    COORDINATOR_SAYS,
-    MOST_BYTES,
-    SHORTENED,
-    WORKER_SAYS,
-    Message,
-    SendResult,
-    decode,
-    encode,
-    heard,
-    line_of,
-    message,
-)
 from agent.errors import AgentError
 from agent.machine import stream
 
@@ -31,16 +19,16 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-messages = st.builds(lambda kind, value: {"type": kind, "value": value}, st.sampled_from(SHORTENED), values)
+any_message = st.builds(lambda kind, value: {"type": kind, "value": value}, st.sampled_from(messages.SHORTENED), values)
 
 
-@given(messages, st.integers(3000, 9000))
-def test_what_is_for_people_is_cut_until_it_fits(said: Message, most: int) -> None:
-    whole, line = encode(said), line_of(said, most)
-    assert decode(whole[:-1]) == said
+@given(any_message, st.integers(3000, 9000))
+def test_what_is_for_people_is_cut_until_it_fits(said: messages.Message, most: int) -> None:
+    whole, line = messages.encode(said), messages.line_of(said, most)
+    assert messages.decode(whole[:-1]) == said
     assert whole.endswith(b"\n") and whole.count(b"\n") == 1 and whole.isascii()
     assert len(line) <= most
-    assert_cut(decode(line[:-1]), said)
+    assert_cut(messages.decode(line[:-1]), said)
     assert line == whole or len(whole) > most
 
 
@@ -50,7 +38,7 @@ def test_what_is_for_people_is_cut_until_it_fits(said: Message, most: int) -> No
 )
 def test_any_bytes_are_a_message_or_a_bad_message(line: bytes) -> None:
     try:
-        assert isinstance(decode(line)["type"], str)
+        assert isinstance(messages.decode(line)["type"], str)
     except ValueError as bad:
         assert len(str(bad)) < 400
 
@@ -72,19 +60,19 @@ def assert_cut(found: Any, given: Any) -> None:
 @pytest.mark.parametrize("byte", ["\ufffd", "\0", "\x1b"])
 def test_the_end_of_a_job_gets_through_whatever_is_in_it(byte: str) -> None:
     end = JobEnd(71, "sshd ended", why=byte * 3_000_000)
-    line = line_of(message(SendResult(end)))
+    line = messages.line_of(messages.message(messages.SendResult(end)))
     assert len(line) < stream.MOST_BYTES - 60, "room for its number and what was seen"
-    told = heard(decode(line[:-1]), COORDINATOR_SAYS)
-    assert isinstance(told, SendResult) and (told.end.code, told.end.what) == (71, "sshd ended")
+    told = messages.heard(messages.decode(line[:-1]), messages.COORDINATOR_SAYS)
+    assert isinstance(told, messages.SendResult) and (told.end.code, told.end.what) == (71, "sshd ended")
 
 
-@pytest.mark.parametrize("kind", sorted({*COORDINATOR_SAYS, *WORKER_SAYS} - {*SHORTENED}))
+@pytest.mark.parametrize("kind", sorted({*messages.COORDINATOR_SAYS, *messages.WORKER_SAYS} - {*messages.SHORTENED}))
 def test_what_must_arrive_whole_is_refused(kind: str) -> None:
     with pytest.raises(AgentError) as caught:
-        line_of({"type": kind, "text": "x" * MOST_BYTES})
-    assert kind in caught.value.what and str(MOST_BYTES) in caught.value.what
+        messages.line_of({"type": kind, "text": "x" * messages.MOST_BYTES})
+    assert kind in caught.value.what and str(messages.MOST_BYTES) in caught.value.what
 
 
 def test_too_many_texts_are_refused_too() -> None:
     with pytest.raises(AgentError):
-        line_of({"type": "cluster", "lost": ["x"] * 100}, 200)
+        messages.line_of({"type": "cluster", "lost": ["x"] * 100}, 200)

@@ -8,27 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.mpirun import (
-    Mpi,
-    MpiVersion,
-    check_options,
-    mpi_of,
-    mpirun_launch,
-    one_text,
-    parse_version,
-    read_mpi,
-)
+from agent.decide import mpirun
 from agent.decide.mpirun_end import mpirun_end, reported_end
 from agent.decide.runspec import MpirunOptions
 from agent.errors import UsageError
 from agent.launch import Launch
 
-FOUR = MpiVersion(4, 1, 4)
-FIVE = MpiVersion(5, 0, 11)
+FOUR = mpirun.MpiVersion(4, 1, 4)
+FIVE = mpirun.MpiVersion(5, 0, 11)
 BOTH = pytest.mark.parametrize("version", [FOUR, FIVE], ids=str)
 
 
-def launch(version: MpiVersion, **changes: Any) -> Launch:
+def launch(version: mpirun.MpiVersion, **changes: Any) -> Launch:
     values: dict[str, Any] = {
         "version": version,
         "mpirun": "/usr/bin/mpirun",
@@ -42,7 +33,7 @@ def launch(version: MpiVersion, **changes: Any) -> Launch:
         "cwd": "/work",
         "oversubscribed": False,
     }
-    return mpirun_launch(**{**values, **changes})
+    return mpirun.mpirun_launch(**{**values, **changes})
 
 
 def options(made: Launch, name: str) -> list[str]:
@@ -60,20 +51,19 @@ def parameters(made: Launch, option: str) -> dict[str, str]:
     ("text", "version"),
     [
         ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n", FIVE),
-        ("mpirun (Open MPI) 4.1.7rc1\n", MpiVersion(4, 1, 7)),
-        ("mpirun (Open MPI) 5.1\n", MpiVersion(5, 1, 0)),
-        ("warning: something\nmpirun (Open MPI) 4.0.0\n", MpiVersion(4, 0, 0)),
-        ("HYDRA build details:\n    Version:      4.1.2\n", None),
-        ("", None),
+        ("mpirun (Open MPI) 4.1.7rc1\n", mpirun.MpiVersion(4, 1, 7)),
+        ("mpirun (Open MPI) 5.1\n", mpirun.MpiVersion(5, 1, 0)),
+        ("warning: something\nmpirun (Open MPI) 4.0.0\n", mpirun.MpiVersion(4, 0, 0)),
     ],
 )
-def test_versions(text: str, version: MpiVersion | None) -> None:
-    assert parse_version(text) == version
+def test_versions(text: str, version: mpirun.MpiVersion) -> None:
+    """What has none is no Open MPI (below)."""
+    assert mpirun.parse_version(text) == version
 
 
-@given(st.builds(MpiVersion, *[st.integers(0, 10**6)] * 3))
-def test_a_version_is_read_as_it_is_printed(version: MpiVersion) -> None:
-    assert parse_version(f"mpirun (Open MPI) {version}") == version
+@given(st.builds(mpirun.MpiVersion, *[st.integers(0, 10**6)] * 3))
+def test_a_version_is_read_as_it_is_printed(version: mpirun.MpiVersion) -> None:
+    assert mpirun.parse_version(f"mpirun (Open MPI) {version}") == version
 
 
 @pytest.mark.parametrize(
@@ -82,16 +72,16 @@ def test_a_version_is_read_as_it_is_printed(version: MpiVersion) -> None:
         (None, None),
         ({}, None),
         ({"problem": "KeyError: 'x'"}, None),
-        ({"mpirun": "/b/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}, Mpi("/b/mpirun", FOUR)),
-        ({"mpirun_problem": "not on PATH"}, Mpi("mpirun", problem="not on PATH")),
+        ({"mpirun": "/b/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}, mpirun.Mpi("/b/mpirun", FOUR)),
+        ({"mpirun_problem": "not on PATH"}, mpirun.Mpi("mpirun", problem="not on PATH")),
         (
             {"mpirun": "/b/mpirun", "mpirun_problem": "did not answer within 20 s"},
-            Mpi("/b/mpirun", problem="did not answer within 20 s"),
+            mpirun.Mpi("/b/mpirun", problem="did not answer within 20 s"),
         ),
     ],
 )
-def test_the_mpirun_of_an_inventory(inventory: dict[str, str] | None, mpi: Mpi | None) -> None:
-    assert mpi_of(inventory) == mpi
+def test_the_mpirun_of_an_inventory(inventory: dict[str, str] | None, mpi: mpirun.Mpi | None) -> None:
+    assert mpirun.mpi_of(inventory) == mpi
 
 
 @pytest.mark.parametrize(
@@ -99,23 +89,23 @@ def test_the_mpirun_of_an_inventory(inventory: dict[str, str] | None, mpi: Mpi |
     [
         ("mpirun (Open MPI) 5.0.11\n", ""),
         ("mpirun (Open MPI) 3.1.6\n", "/m is Open MPI 3.1.6"),
-        ("\nHYDRA build details:\nVersion 4\n", "/m is not Open MPI's mpirun: it says 'HYDRA build details:'"),
+        ("\nHYDRA build details:\nVersion: 4.1.2\n", "/m is not Open MPI's mpirun: it says 'HYDRA build details:'"),
         ("", "/m is not Open MPI's mpirun: it says 'nothing'"),
     ],
 )
 def test_an_mpirun_that_cannot_be_used(text: str, problem: str) -> None:
-    assert read_mpi("/m", text).problem == problem
+    assert mpirun.read_mpi("/m", text).problem == problem
 
 
 @BOTH
-def test_variables_that_mpirun_cannot_carry_are_noted(version: MpiVersion) -> None:
+def test_variables_that_mpirun_cannot_carry_are_noted(version: mpirun.MpiVersion) -> None:
     assert launch(version).notes == []
     (note,) = launch(version, env={"A": "1", "my.token": "canary", "b-c": "2"}).notes
     assert note == "MPI ranks do not get 'b-c', 'my.token': mpirun's -x takes names of letters, digits and _ only"
 
 
 @BOTH
-def test_no_value_of_the_environment_stands_on_the_command_line(version: MpiVersion) -> None:
+def test_no_value_of_the_environment_stands_on_the_command_line(version: mpirun.MpiVersion) -> None:
     made = launch(version)
     assert options(made, "-x") == ["HF_TOKEN", "PATH"]
     assert made.env == {"PATH": "/bin", "HF_TOKEN": "hf_canary", "HOME": "/root"}, "without HOSTNAME, with a home"
@@ -126,7 +116,7 @@ def test_no_value_of_the_environment_stands_on_the_command_line(version: MpiVers
 
 
 @BOTH
-def test_hosts_ranks_mapping_and_directory(version: MpiVersion) -> None:
+def test_hosts_ranks_mapping_and_directory(version: mpirun.MpiVersion) -> None:
     made = launch(version)
     assert made.argv[0] == "/usr/bin/mpirun" and "--allow-run-as-root" in made.argv and made.cwd == "/work"
     told = {"--hostfile": "/etc/job-worker-services.txt", "-np": "16", "--map-by": "slot", "--wdir": "/work"}
@@ -160,7 +150,7 @@ SSH = "ssh -F /run/a4-agent/ssh/ssh_config"
     ids=str,
 )
 def test_parameters_of_the_launcher(
-    version: MpiVersion, launcher: str, expected: dict[str, str], mpi: dict[str, str]
+    version: mpirun.MpiVersion, launcher: str, expected: dict[str, str], mpi: dict[str, str]
 ) -> None:
     made = launch(version, hosts=300)
     values = parameters(made, launcher)
@@ -171,7 +161,7 @@ def test_parameters_of_the_launcher(
 
 def test_open_mpi_3_is_refused() -> None:
     with pytest.raises(ValueError, match="too old"):
-        launch(MpiVersion(3, 1, 6))
+        launch(mpirun.MpiVersion(3, 1, 6))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +172,7 @@ def test_open_mpi_3_is_refused() -> None:
     ],
     ids=str,
 )
-def test_what_starts_the_daemon_on_other_pods(version: MpiVersion, name: str, command: str) -> None:
+def test_what_starts_the_daemon_on_other_pods(version: mpirun.MpiVersion, name: str, command: str) -> None:
     option = "--mca" if version is FOUR else "--prtemca"
     starter = ["sh", "/run/start.sh", "/run/x"]
     assert parameters(launch(version, daemon_starter=starter), option)[name] == command
@@ -193,7 +183,7 @@ def test_what_starts_the_daemon_on_other_pods(version: MpiVersion, name: str, co
 
 
 @BOTH
-def test_one_pod_needs_neither_ssh_nor_a_network(version: MpiVersion) -> None:
+def test_one_pod_needs_neither_ssh_nor_a_network(version: mpirun.MpiVersion) -> None:
     made = launch(version, hostfile=None, hosts=1, ranks=8, ssh_command=[])
     assert options(made, "--host") == ["localhost:8"]
     words = " ".join(made.argv)
@@ -203,12 +193,12 @@ def test_one_pod_needs_neither_ssh_nor_a_network(version: MpiVersion) -> None:
 @pytest.mark.parametrize("word", ["", "a b", "a\tb", "a:b", "it's", 'a"b', "a\\b", "a\nb"])
 def test_ssh_words_that_mpirun_would_split_are_refused(word: str) -> None:
     with pytest.raises(ValueError, match="cannot carry this word"):
-        one_text(["ssh", "-o", word])
+        mpirun.one_text(["ssh", "-o", word])
 
 
 @given(st.lists(st.text("abc/._-=,@%", min_size=1), min_size=1))
 def test_other_ssh_words_survive(words: list[str]) -> None:
-    assert one_text(words).split(" ") == words
+    assert mpirun.one_text(words).split(" ") == words
 
 
 FOUR_SIGNAL = """\
@@ -264,22 +254,24 @@ NOT_STARTED_5 = "A daemon failed to report back after being spawned. This could\
         (FIVE, 0, FIVE_CODE, True, 7),
         (FIVE, 14, FIVE_SIGNAL, True, 14),
         (FIVE, -15, "", True, 143),
-        (MpiVersion(6, 0, 0), 241, "", False, 124),
+        (mpirun.MpiVersion(6, 0, 0), 241, "", False, 124),
     ],
 )
-def test_ends(version: MpiVersion, status: int, output: str, started: bool, code: int) -> None:
+def test_ends(version: mpirun.MpiVersion, status: int, output: str, started: bool, code: int) -> None:
     found, sentence, _ = mpirun_end(version, status, output, started=started)
     assert found == code
     assert sentence
 
 
 @given(st.sampled_from([FOUR, FIVE]), st.integers(1, 100), st.booleans())
-def test_small_codes_of_ranks_are_untouched(version: MpiVersion, status: int, started: bool) -> None:
+def test_small_codes_of_ranks_are_untouched(version: mpirun.MpiVersion, status: int, started: bool) -> None:
     assert mpirun_end(version, status, started=started)[0] == status
 
 
 @given(st.sampled_from([FOUR, FIVE]), st.integers(-64, 255).filter(bool), st.text(), st.booleans())
-def test_an_end_other_than_0_never_becomes_0(version: MpiVersion, status: int, output: str, started: bool) -> None:
+def test_an_end_other_than_0_never_becomes_0(
+    version: mpirun.MpiVersion, status: int, output: str, started: bool
+) -> None:
     code, _, _ = mpirun_end(version, status, output, started=started)
     assert 0 < code < 256
 
@@ -300,7 +292,7 @@ def test_what_mpirun_reports_of_a_rank(output: str, end: tuple[int, str] | None)
 
 
 @pytest.mark.parametrize(("version", "tag"), [(FOUR, ["--tag-output"]), (FIVE, ["--output", "tag"])], ids=str)
-def test_options_of_the_user(version: MpiVersion, tag: list[str]) -> None:
+def test_options_of_the_user(version: mpirun.MpiVersion, tag: list[str]) -> None:
     own = MpirunOptions("core", "slot:PE=4", (("btl", "self,tcp"), ("pml", "ucx")), tag=True)
     made = launch(version, options=own)
     assert options(made, "--bind-to") == ["core"]
@@ -328,7 +320,7 @@ def test_options_of_the_user(version: MpiVersion, tag: list[str]) -> None:
 def test_options_that_are_not_passed_on(given: MpirunOptions, words: str) -> None:
     said = ""
     try:
-        check_options(given)
+        mpirun.check_options(given)
     except UsageError as error:
         said = str(error)
     assert words in said and bool(words) == bool(said)

@@ -109,7 +109,7 @@ def test_what_is_no_such_file_is_left_to_the_printed_table(text: str) -> None:
     assert parse_json(text) is None
 
 
-@examples(40)
+@examples(20)
 @given(
     st.recursive(st.none() | st.integers() | st.text(), lambda kids: st.lists(kids) | st.dictionaries(st.text(), kids))
 )

@@ -6,6 +6,7 @@ import pytest
 
 from agent.decide.ending import JobEnd
 from agent.decide.noise import WAITS_SECONDS, HeldLines, Noise, SaidOnce, tells_enough, without_peers
+from tests.decide.test_torch_failures import entry, summary
 
 RANK = """\
 [rank3]: Traceback (most recent call last):
@@ -13,27 +14,14 @@ RANK = """\
 [rank3]:     step(1)
 [rank3]: ValueError: the loss is nan
 """
-TORCHRUN = """\
+TORCHRUN = f"""\
 W1125 22:16:23.743000 8 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 91 closing signal SIGTERM
 E1125 22:16:23.808000 86 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1
 Traceback (most recent call last):
   File "<frozen runpy>", line 198, in _run_module_as_main
     return f(*args, **kwargs)
            ^^^^^^^^^^^^^^^^^^
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-raises.py FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2026-11-25_22:16:23
-  exitcode  : -15 (pid: 91)  (SIGTERM)
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  rank      : 3 (local_rank: 1)
-============================================================
-"""
+{summary(entry(0, 3, 1), entry(1, 2, -15))}"""
 CHAINED = """\
 Traceback (most recent call last):
   File "a.py", line 1, in <module>

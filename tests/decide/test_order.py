@@ -112,12 +112,10 @@ def test_the_coarser_source_is_taken_when_only_that_is_shared() -> None:
     assert (order.source, order.indices) == (PHYSICAL, (0, 2, 1))
 
 
-def test_no_places_at_all_is_a_warning_for_several_pods_only() -> None:
+def test_warnings_of_pods_without_a_place() -> None:
+    """One pod needs none, and of many not all are named."""
     assert by_topology({0: {}, 1: {}}).warnings == ("no pod knows its place: ranks follow the pod index",)
     assert by_topology({0: {}}).warnings == ()
-
-
-def test_many_pods_without_a_place_are_not_all_named() -> None:
     where: dict[int, Place] = {0: ("a",)} | dict.fromkeys(range(1, 21), ())
     (warning,) = by_topology(peers_at(where)).warnings
     assert warning == "20 pods (1, 2, 3, 4, 5, 6, 7, 8, …) without a known place: last in rank order"

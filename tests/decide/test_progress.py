@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.progress import (
-    Doing,
-    download_words,
-    duration_words,
-    forming_words,
-    progress_text,
-    run_words,
-    too_little_room,
-    without_progress,
-)
+from agent.decide import progress
 
 GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("progress", "words"),
+    ("figures", "words"),
     [
         ((10, 0, 5 * GIB, 20 * GIB), "5 GiB of 20 GiB (25 %), 512 MiB/s, 30 s left"),
         ((10, 4 * GIB, 5 * GIB, 20 * GIB), "5 GiB of 20 GiB (25 %), 102.4 MiB/s, 2 min 30 s left"),
@@ -30,20 +21,20 @@ GIB = 1 << 30
         ((10, 30, 20, 40), "20 B of 40 B (50 %), 0 B/s"),
     ],
 )
-def test_downloads(progress: tuple[float, int, int, int], words: str) -> None:
-    assert download_words(*progress) == words
+def test_downloads(figures: tuple[float, int, int, int], words: str) -> None:
+    assert progress.download_words(*figures) == words
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (157, "2 min 37 s"), (11520, "3 h 12 min")]
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert duration_words(seconds) == words
+    assert progress.duration_words(seconds) == words
 
 
 def test_a_run_that_goes_on() -> None:
-    assert run_words("ddp-1f0c9d52", 4, 157.2) == "ddp-1f0c9d52 on 4 pods, 2 min 37 s"
-    assert run_words("ddp-1f0c9d52", 1, 5, "sums (2 of 3)") == "ddp-1f0c9d52 on 1 pod, 5 s: sums (2 of 3)"
+    assert progress.run_words("ddp-1f0c9d52", 4, 157.2) == "ddp-1f0c9d52 on 4 pods, 2 min 37 s"
+    assert progress.run_words("ddp-1f0c9d52", 1, 5, "sums (2 of 3)") == "ddp-1f0c9d52 on 1 pod, 5 s: sums (2 of 3)"
 
 
 @pytest.mark.parametrize(
@@ -57,19 +48,19 @@ def test_a_run_that_goes_on() -> None:
     ],
 )
 def test_a_cluster_that_forms(missing: dict[int, str] | None, words: str) -> None:
-    assert forming_words(4, missing, 12.3) == words
+    assert progress.forming_words(4, missing, 12.3) == words
 
 
 def test_lines_about_progress_among_what_is_printed() -> None:
-    first, last = (f"{progress_text('ddp-1f0c9d52', 10.4 * n, f'step: {n} s: x')}\n".encode() for n in (1, 2))
-    assert without_progress(b"a\n" + first + b"b\n" + last + b"c") == (b"a\nb\nc", "step: 2 s: x")
+    first, last = (f"{progress.progress_text('ddp-1f0c9d52', 10.4 * n, f'step: {n} s: x')}\n".encode() for n in (1, 2))
+    assert progress.without_progress(b"a\n" + first + b"b\n" + last + b"c") == (b"a\nb\nc", "step: 2 s: x")
     for other in (b"", b"a4-agent: ddp-1f0c9d52 runs on 4 pods\n", b"> " + first, first.rstrip()):
-        assert without_progress(other) == (other, "")
+        assert progress.without_progress(other) == (other, "")
 
 
 def test_what_a_run_is_doing_where_its_lines_are_not_shown() -> None:
-    said = f"{progress_text('ddp-1f0c9d52', 10.4, 'step (3 of 7)')}\n".encode()
-    doing = Doing(shown=False)
+    said = f"{progress.progress_text('ddp-1f0c9d52', 10.4, 'step (3 of 7)')}\n".encode()
+    doing = progress.Doing(shown=False)
     assert doing.printed(0, said, to_stderr=True) == b""
     assert (doing.printed(1, b"of another pod\n", to_stderr=True), doing.words) == (
         b"of another pod\n",
@@ -79,11 +70,11 @@ def test_what_a_run_is_doing_where_its_lines_are_not_shown() -> None:
     assert (doing.printed(0, said, to_stderr=False), doing.words) == (said, "")  # a program's own
     assert (doing.printed(0, b"a\n" + said, to_stderr=True), doing.words) == (b"a\n", "step (3 of 7)")
     assert (doing.printed(0, b"b\n", to_stderr=True), doing.words) == (b"b\n", "")
-    doing = Doing(shown=True)
+    doing = progress.Doing(shown=True)
     assert (doing.printed(0, said, to_stderr=True), doing.words) == (said, "")
 
 
 def test_room() -> None:
-    assert too_little_room("/mnt", 10 * GIB, 4 * GIB, 6 * GIB) == ""
-    said = too_little_room("/mnt", 10 * GIB, 4 * GIB, 5 * GIB)
+    assert progress.too_little_room("/mnt", 10 * GIB, 4 * GIB, 6 * GIB) == ""
+    said = progress.too_little_room("/mnt", 10 * GIB, 4 * GIB, 5 * GIB)
     assert said == "no space on /mnt: 6 GiB are still to be written and 5 GiB are free: 1 GiB are missing"

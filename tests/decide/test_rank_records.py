@@ -17,6 +17,8 @@ from tests.decide import test_collectives, test_connectivity, test_ddp
 from tests.decide.rank_records import NAMES, PLANNED, TOKENS, Line, common, end, move, stranger, text, unreadable
 from tests.laws import examples
 
+Harm = Callable[[list[Line]], None]
+
 
 def parsed(record: list[Line]) -> TorchRecord:
     return read_record(text(record), TorchRecord())
@@ -105,12 +107,23 @@ def unfinished(record: list[Line]) -> None:
         (unfinished, "rank 3 on pod job-workload-0-2 did not finish"),
     ],
 )
-def test_what_is_wrong_is_65_and_names_rank_and_pod(of: Any, harm: Callable[[list[Line]], None], reason: str) -> None:
+def test_what_is_wrong_is_65_and_names_rank_and_pod(of: Any, harm: Harm, reason: str) -> None:
     record = of.lines()
     harm(record)
     assert judged(of, record) == RecordVerdict(65, [reason])
     if harm is not unfinished:
         assert judged(of, record[:2]).code == 65, "also when it ends early"
+
+
+OWN = [(of, *wrong) for of in (test_connectivity, test_ddp) for wrong in of.WRONG]
+
+
+@pytest.mark.parametrize(("of", "harm", "reason"), OWN)
+def test_what_one_program_alone_can_find_wrong_is_65_too(of: Any, harm: Harm, reason: str) -> None:
+    record = of.lines()
+    harm(record)
+    verdict = judged(of, record)
+    assert (verdict.code, len(verdict.reasons)) == (65, 1) and verdict.reasons[0].startswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.decide import stages
 from agent.decide.pipeline import Files, GitCheckout, Model, Stage, StageCommand, StageOutput
-from agent.decide.stages import (
-    StageRecord,
-    StageVerdict,
-    aside_name,
-    differences,
-    flag_of,
-    is_earlier_attempt,
-    judge,
-    published,
-    read_record,
-    record_name,
-    repeats_at,
-    staged,
-)
 from agent.decide.sync.facts import seal
 from agent.wire import json_object
 
@@ -44,7 +31,7 @@ DATA = Stage(
     "/mnt/data",
     "/mnt/data/.partial",
 )
-RECORD = StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
+RECORD = stages.StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +49,8 @@ RECORD = StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
         (TRAIN, "its newest is 3", RECORD, True, "made from other inputs: model A, now (none)"),
     ],
 )
-def test_verdicts(stage: Stage, problem: str, record: StageRecord | None, needed: bool, why: str) -> None:
-    found = judge(stage, problem, record, "u.0.0")
+def test_verdicts(stage: Stage, problem: str, record: stages.StageRecord | None, needed: bool, why: str) -> None:
+    found = stages.judge(stage, problem, record, "u.0.0")
     assert found.needed is needed and why in found.why
     assert found.aside == (needed and why not in ("it is torn", "its newest is 3")), "what is of other inputs is kept"
 
@@ -74,10 +61,10 @@ def test_verdicts(stage: Stage, problem: str, record: StageRecord | None, needed
 def test_anew_means_once_in_a_job(epoch: str, anew: bool) -> None:
     """A later attempt goes on; a later run with the same epoch was started by a person."""
     stage = MADE._replace(again="FORCE", anew=True)
-    assert judge(stage, "", RECORD, epoch) == (
-        StageVerdict(True, "FORCE is set", aside=True)
+    assert stages.judge(stage, "", RECORD, epoch) == (
+        stages.StageVerdict(True, "FORCE is set", aside=True)
         if anew
-        else StageVerdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
+        else stages.StageVerdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
     )
 
 
@@ -87,7 +74,7 @@ def test_anew_means_once_in_a_job(epoch: str, anew: bool) -> None:
      ("x.y.0.0", "x.y.1.0", True)],
 )  # fmt: skip
 def test_attempts_of_one_job(one: str, other: str, earlier: bool) -> None:
-    assert is_earlier_attempt(one, other) is earlier
+    assert stages.is_earlier_attempt(one, other) is earlier
 
 
 @pytest.mark.parametrize(
@@ -100,13 +87,15 @@ def test_attempts_of_one_job(one: str, other: str, earlier: bool) -> None:
         (RECORD._replace(done=True), "u.1.0", None),
     ],
 )
-def test_what_an_earlier_attempt_had_begun_with(record: StageRecord | None, epoch: str, expected: int | None) -> None:
-    assert repeats_at(record, epoch) == expected
+def test_what_an_earlier_attempt_had_begun_with(
+    record: stages.StageRecord | None, epoch: str, expected: int | None
+) -> None:
+    assert stages.repeats_at(record, epoch) == expected
 
 
 @given(
     st.builds(
-        StageRecord,
+        stages.StageRecord,
         inputs=st.dictionaries(st.text(), st.text()),
         time=st.floats(allow_nan=False, allow_infinity=False),
         run=st.text(),
@@ -116,34 +105,34 @@ def test_what_an_earlier_attempt_had_begun_with(record: StageRecord | None, epoc
     ),
     st.integers(1, 50),
 )
-def test_a_record_comes_back_and_a_torn_one_is_none(record: StageRecord, cut: int) -> None:
+def test_a_record_comes_back_and_a_torn_one_is_none(record: stages.StageRecord, cut: int) -> None:
     text = seal(record)
-    assert read_record(text) == record
-    assert read_record(text[:-cut]) is None
+    assert stages.read_record(text) == record
+    assert stages.read_record(text[:-cut]) is None
 
 
 def test_names() -> None:
-    assert record_name(MADE, "/mnt") == "convert@ckpts/x"
-    assert staged(MADE.outputs[0], MADE).path == "/mnt/ckpts/x.partial"
-    assert staged(DATA.outputs[0], DATA).path == "/mnt/data/.partial/x"
-    assert staged(TRAIN.outputs[0], TRAIN).path == "/mnt/out"
-    assert aside_name("/mnt/x", 0.0) == "/mnt/x.before-19700101T000000"
-    assert differences({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == "b 2, now (none); c (none), now 3"
+    assert stages.record_name(MADE, "/mnt") == "convert@ckpts/x"
+    assert stages.staged(MADE.outputs[0], MADE).path == "/mnt/ckpts/x.partial"
+    assert stages.staged(DATA.outputs[0], DATA).path == "/mnt/data/.partial/x"
+    assert stages.staged(TRAIN.outputs[0], TRAIN).path == "/mnt/out"
+    assert stages.aside_name("/mnt/x", 0.0) == "/mnt/x.before-19700101T000000"
+    assert stages.differences({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == "b 2, now (none); c (none), now 3"
 
 
 def test_a_directory_is_renamed_as_one_and_files_with_their_index_last() -> None:
-    assert published(MADE, ["release"]) == [("/mnt/ckpts/x.partial", "/mnt/ckpts/x")]
-    moves = published(DATA, [".x.bin.part", "x.idx", "x.bin", "y.json"])
+    assert stages.published(MADE, ["release"]) == [("/mnt/ckpts/x.partial", "/mnt/ckpts/x")]
+    moves = stages.published(DATA, [".x.bin.part", "x.idx", "x.bin", "y.json"])
     assert [new for _, new in moves] == ["/mnt/data/x.bin", "/mnt/data/y.json", "/mnt/data/x.idx"]
     assert all(old == new.replace("/data/", "/data/.partial/") for old, new in moves)
-    assert published(TRAIN, ["iter_0000009"]) == []
+    assert stages.published(TRAIN, ["iter_0000009"]) == []
 
 
 def test_flags_of_old_launchers() -> None:
     model = Stage("model", "lead", Model("huggingface", "a/b", ""))
     clone = Stage("clone", "lead", GitCheckout("https://example.org", "0" * 40))
-    assert flag_of(model, [DATA, MADE]) == "" and flag_of(clone, []) == ""
-    assert flag_of(DATA, [MADE]) == "download_complete" and flag_of(MADE, []) == "conversion_complete"
+    assert stages.flag_of(model, [DATA, MADE]) == "" and stages.flag_of(clone, []) == ""
+    assert stages.flag_of(DATA, [MADE]) == "download_complete" and stages.flag_of(MADE, []) == "conversion_complete"
 
 
 @pytest.mark.parametrize("line", ["", "no JSON", "[1]", "3"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.plan import Plan, PlannedPeer
-from agent.decide.subset import pods_text, ranges, subset
+from agent.decide.subset import ranges, subset
 from agent.errors import Exit, PeerLost, UsageError
 
 
@@ -28,9 +28,7 @@ def chosen(*, nodes: int = 0, hosts: tuple[str, ...] = (), exclude: tuple[str, .
     ("hosts", "indices"),
     [
         ((), [0, 3, 1, 2, 4]),
-        (("4",), [4]),
         (("0-3",), [0, 3, 1, 2]),
-        (("1-2,4",), [1, 2, 4]),
         (("1-2, 4", "1"), [1, 2, 4]),
         (("job-workload-0-2",), [2]),
         (("job-workload-0-2.job.default.svc.cluster.local.",), [2]),
@@ -68,7 +66,6 @@ def test_all_else_of_the_plan_stays() -> None:
         (("7",), (), 0, "--hosts '7' names no pod: the plan has pods 0-4"),
         (("3-7",), (), 0, "--hosts '3-7' names no pod"),
         (("3-1",), (), 0, "--hosts '3-1' names no pod"),
-        (("",), (), 0, "--hosts '' names no pod"),
         (("1,,2",), (), 0, "--hosts '' names no pod"),
         (("job-workload-0",), (), 0, "names no pod"),
         (("1", "node-9"), (), 0, "--hosts 'node-9' names no pod"),
@@ -110,11 +107,6 @@ def test_lost_pods_of_the_choice_are_named() -> None:
 )
 def test_ranges(indices: list[int], text: str) -> None:
     assert ranges(indices) == text
-
-
-def test_pods_in_words() -> None:
-    assert pods_text([3]) == "pod 3"
-    assert pods_text([2, 0, 1, 7]) == "pods 0-2,7"
 
 
 WIDE = Plan("epoch", 1, tuple(map(peer, range(64))))

@@ -8,39 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.decide.sync import claims, facts
 from agent.decide.sync.beats import LEADER_SECONDS, Beats, beat_seconds, beats, poll_seconds
-from agent.decide.sync.claims import (
-    Contender,
-    Seen,
-    beat_file,
-    claim_directory,
-    free_file,
-    is_mine,
-    read_claim,
-    term_file,
-)
-from agent.decide.sync.facts import (
-    MOST_MESSAGE,
-    Fact,
-    FactPlace,
-    fact_name,
-    folder,
-    job_directory,
-    name_of,
-    old_flags,
-    read_fact,
-    seal,
-    unseal,
-    write_fact,
-)
 from agent.decide.sync.mounts import BUCKETS, DirectoryMount, check_mount
 from agent.errors import DirectoryUnusable
 
 NONCE = "0123456789abcdef" * 2
-PLACE = FactPlace("jobs/e", NONCE)
+PLACE = facts.FactPlace("jobs/e", NONCE)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
 FACTS = st.builds(
-    Fact,
+    facts.Fact,
     name=NAMES,
     pod=st.integers(0, 99_999),
     failed=st.booleans(),
@@ -55,8 +32,8 @@ FACTS = st.builds(
 
 @pytest.mark.parametrize("name", ["download", "download_complete", "a.b-c", "7", "x" * 100])
 def test_a_name(name: str) -> None:
-    assert fact_name(name) == name
-    assert name_of(Fact(name, 3).file) == name_of(Fact(name, 3, failed=True).file) == name
+    assert facts.fact_name(name) == name
+    assert facts.name_of(facts.Fact(name, 3).file) == facts.name_of(facts.Fact(name, 3, failed=True).file) == name
 
 
 BEAT = f"pod.0.{NONCE}"
@@ -65,36 +42,36 @@ BEAT = f"pod.0.{NONCE}"
 def test_what_is_no_name_no_file_of_a_fact_and_no_beat() -> None:
     for name in ("", ".", "..", ".x", "-x", "a/b", "a b", "ä", "x" * 101, "a\n"):
         with pytest.raises(ValueError, match="a name of at most"):
-            fact_name(name)
-    assert not [file for file in ("done.x", "done.x.a", "done..1", "other.x.1", "", ".done.x.1") if name_of(file)]
-    assert name_of("done.x.1.tmp") in ("", "x.1")
+            facts.fact_name(name)
+    assert not [file for file in ("done.x", "done.x.a", "done..1", "other.x.1", "", ".done.x.1") if facts.name_of(file)]
+    assert facts.name_of("done.x.1.tmp") in ("", "x.1")
     others = ["pod.0", BEAT, f"{BEAT}.x", f"pod.a.{NONCE}.1", f".{BEAT}.1", "pod.0.abc.1"]
     assert list(beats(others)) == []
 
 
 @given(fact=FACTS)
-def test_a_fact_is_read_as_it_was_written(fact: Fact) -> None:
-    assert read_fact(fact.file, write_fact(fact, PLACE), PLACE) == fact
-    assert name_of(fact.file) == fact.name
-    long = fact._replace(message="m" * 2 * MOST_MESSAGE)
-    assert len(read_fact(long.file, write_fact(long, PLACE), PLACE).message) == MOST_MESSAGE
+def test_a_fact_is_read_as_it_was_written(fact: facts.Fact) -> None:
+    assert facts.read_fact(fact.file, facts.write_fact(fact, PLACE), PLACE) == fact
+    assert facts.name_of(fact.file) == fact.name
+    long = fact._replace(message="m" * 2 * facts.MOST_MESSAGE)
+    assert len(facts.read_fact(long.file, facts.write_fact(long, PLACE), PLACE).message) == facts.MOST_MESSAGE
 
 
 @given(fact=FACTS, other=FACTS, start=st.sampled_from([NONCE, "f" * 32]), job=st.sampled_from(["jobs/e", "jobs/f"]))
-def test_a_fact_counts_only_where_it_belongs(fact: Fact, other: Fact, start: str, job: str) -> None:
-    place = FactPlace(job, start)
+def test_a_fact_counts_only_where_it_belongs(fact: facts.Fact, other: facts.Fact, start: str, job: str) -> None:
+    place = facts.FactPlace(job, start)
     if (other.file, place) != (fact.file, PLACE):
         with pytest.raises(ValueError, match="it belongs to"):
-            read_fact(other.file, write_fact(fact, PLACE), place)
+            facts.read_fact(other.file, facts.write_fact(fact, PLACE), place)
 
 
 @given(data=st.data(), fact=FACTS)
-def test_what_is_torn_or_changed_is_no_fact(data: st.DataObject, fact: Fact) -> None:
-    text = write_fact(fact, PLACE)
+def test_what_is_torn_or_changed_is_no_fact(data: st.DataObject, fact: facts.Fact) -> None:
+    text = facts.write_fact(fact, PLACE)
     at = data.draw(st.integers(0, len(text) - 1))
     torn = data.draw(st.sampled_from([text[:at], text[:at] + "~" + text[at + 1 :], text + "x", "\0" * len(text)]))
     with pytest.raises(ValueError):
-        read_fact(fact.file, torn, PLACE)
+        facts.read_fact(fact.file, torn, PLACE)
 
 
 @pytest.mark.parametrize(
@@ -103,34 +80,36 @@ def test_what_is_torn_or_changed_is_no_fact(data: st.DataObject, fact: Fact) -> 
         ("", "it is empty"),
         ("{}", "its checksum is wrong"),
         ("{}\n", "its checksum is wrong"),
-        (seal({})[:-1], "its checksum is wrong"),
-        (seal({}), "name is missing"),
-        (seal({"name": "x", "pod": "0", "job": "", "start": ""}), "pod is not a whole number"),
+        (facts.seal({})[:-1], "its checksum is wrong"),
+        (facts.seal({}), "name is missing"),
+        (facts.seal({"name": "x", "pod": "0", "job": "", "start": ""}), "pod is not a whole number"),
     ],
 )
 def test_why_it_is_no_fact(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        read_fact("done.x.0", text, PLACE)
+        facts.read_fact("done.x.0", text, PLACE)
 
 
 @given(data=st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())))
 def test_seals(data: dict[str, str | int | None]) -> None:
-    assert unseal(seal(data)) == json.loads(json.dumps(data))
+    assert facts.unseal(facts.seal(data)) == json.loads(json.dumps(data))
 
 
 @given(texts=st.lists(st.text(min_size=1, max_size=300), min_size=2, max_size=2, unique=True))
 def test_every_text_has_a_folder_of_its_own(texts: list[str]) -> None:
-    one, other = map(folder, texts)
+    one, other = map(facts.folder, texts)
     assert one != other
     for name in (one, other):
         assert 0 < len(name.encode()) <= 255 and "/" not in name and not name.startswith(".")
 
 
 def test_directories_of_jobs_and_claims() -> None:
-    assert job_directory("uid.0.1", "") == ".a4-agent/jobs/uid.0.1"
-    assert job_directory("uid.0.1", "script-1a") == ".a4-agent/jobs/uid.0.1@script-1a", "a run of a job is another"
-    assert job_directory("../../etc", "") == ".a4-agent/jobs/%2E.%2F..%2Fetc"
-    assert claim_directory("ckpts/Qwen3") == ".a4-agent/claims/ckpts%2FQwen3"
+    assert facts.job_directory("uid.0.1", "") == ".a4-agent/jobs/uid.0.1"
+    assert facts.job_directory("uid.0.1", "script-1a") == ".a4-agent/jobs/uid.0.1@script-1a", (
+        "a run of a job is another"
+    )
+    assert facts.job_directory("../../etc", "") == ".a4-agent/jobs/%2E.%2F..%2Fetc"
+    assert claims.claim_directory("ckpts/Qwen3") == ".a4-agent/claims/ckpts%2FQwen3"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +123,7 @@ def test_directories_of_jobs_and_claims() -> None:
     ],
 )
 def test_flags_of_old_scripts(name: str, job_id: str, prefix: str, expected: list[str]) -> None:
-    found = ["/".join(flag) for flag in old_flags(name, job_id, prefix)]
+    found = ["/".join(flag) for flag in facts.old_flags(name, job_id, prefix)]
     assert found == [path.replace("…", "conversion_complete_flag") for path in expected]
 
 
@@ -238,40 +217,43 @@ def test_which_mounts_are_refused(mount: DirectoryMount, why: str) -> None:
 @pytest.mark.parametrize(
     ("names", "seen"),
     [
-        ([], Seen(0, True, -1)),
-        (["term.1"], Seen(1, False, -1)),
-        (["term.1", beat_file(1, NONCE, 4)], Seen(1, False, 4)),
-        (["term.1", free_file(1)], Seen(1, True, -1)),
-        (["term.1", free_file(1), term_file(2), beat_file(1, NONCE, 9)], Seen(2, False, -1)),
-        (["term.x", "beat.1", "other", ".term.7"], Seen(0, True, -1)),
+        ([], claims.Seen(0, True, -1)),
+        (["term.1"], claims.Seen(1, False, -1)),
+        (["term.1", claims.beat_file(1, NONCE, 4)], claims.Seen(1, False, 4)),
+        (["term.1", claims.free_file(1)], claims.Seen(1, True, -1)),
+        (
+            ["term.1", claims.free_file(1), claims.term_file(2), claims.beat_file(1, NONCE, 9)],
+            claims.Seen(2, False, -1),
+        ),
+        (["term.x", "beat.1", "other", ".term.7"], claims.Seen(0, True, -1)),
     ],
 )
-def test_what_the_names_of_a_claim_say(names: list[str], seen: Seen) -> None:
-    assert read_claim(names) == seen
+def test_what_the_names_of_a_claim_say(names: list[str], seen: claims.Seen) -> None:
+    assert claims.read_claim(names) == seen
 
 
-@given(names=st.lists(st.sampled_from(["term.1", "term.2", "free.1", beat_file(2, NONCE, 3)])))
+@given(names=st.lists(st.sampled_from(["term.1", "term.2", "free.1", claims.beat_file(2, NONCE, 3)])))
 def test_a_claim_is_mine_until_a_newer_term(names: list[str]) -> None:
-    assert not is_mine([*names, "term.3"], 2)
-    assert is_mine([*names, "term.2"], 2)
+    assert not claims.is_mine([*names, "term.3"], 2)
+    assert claims.is_mine([*names, "term.2"], 2)
 
 
 def test_a_free_claim_is_taken_at_once_and_a_held_one_after_its_lease() -> None:
-    contender = Contender(lease=30.0)
+    contender = claims.Contender(lease=30.0)
     assert contender.look(100.0, []) == 1
     assert contender.holder == ""
     assert contender.look(101.0, ["term.1"]) == 0
     assert contender.holder == "term.1"
     for now in range(105, 131, 5):
-        assert contender.look(now, ["term.1", beat_file(1, NONCE, 0)]) == 0
+        assert contender.look(now, ["term.1", claims.beat_file(1, NONCE, 0)]) == 0
     assert contender.look(134.0, ["term.1"]) == 0  # renamed while the listing was made
-    assert contender.look(136.0, ["term.1", beat_file(1, NONCE, 0)]) == 2
-    assert contender.look(137.0, ["term.1", beat_file(1, NONCE, 1)]) == 0
+    assert contender.look(136.0, ["term.1", claims.beat_file(1, NONCE, 0)]) == 2
+    assert contender.look(137.0, ["term.1", claims.beat_file(1, NONCE, 1)]) == 0
     assert contender.look(138.0, ["term.1", "free.1"]) == 2
 
 
 def test_an_old_listing_and_a_contender_that_stood_still_take_nothing() -> None:
-    contender = Contender(lease=30.0)
+    contender = claims.Contender(lease=30.0)
     assert contender.look(100.0, ["term.1", "term.2"]) == 0
     assert contender.look(101.0, ["term.1", "free.1"]) == 0
     assert contender.look(200.0, ["term.1", "term.2"]) == 0

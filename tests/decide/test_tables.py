@@ -12,18 +12,9 @@ from agent.decide.tables import render
 def test_columns_are_aligned_and_numbers_flush_right() -> None:
     text = render(["pod", "GB/s", "note"], [["a", "1.5", ""], ["long-name", "12.25", "slow"]], right={1})
     assert text == "pod         GB/s  note\na            1.5\nlong-name  12.25  slow\n"
-
-
-def test_a_table_without_rows_is_its_header() -> None:
-    assert render(["a", "b"], []) == "a  b\n"
-
-
-def test_a_line_break_in_a_cell_makes_no_second_line() -> None:
-    assert render(["a"], [["x\ny\x1b[1m"]]) == "a\nx y [1m\n"
-
-
-def test_wide_characters_count_twice() -> None:
-    assert render(["a", "b"], [["日本", "1"], ["x", "2"]]) == "a     b\n日本  1\nx     2\n"
+    assert render(["a", "b"], []) == "a  b\n", "no rows"
+    assert render(["a"], [["x\ny\x1b[1m"]]) == "a\nx y [1m\n", "a line break makes no second line"
+    assert render(["a", "b"], [["日本", "1"], ["x", "2"]]) == "a     b\n日本  1\nx     2\n", "they are wide"
 
 
 def test_a_row_of_another_length_is_refused() -> None:
