@@ -10,12 +10,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import patch
 
 import pytest
 
+from agent import output
+from agent.cli import main
 from tests.commands.server import PATIENCE, FakeAgent
 
 ROOT = Path(__file__).resolve().parents[2]
+PREFIX, DOMAIN = "job-workload-", "job.local"
+POD = {
+    "NNODES": "3",
+    "JOB_COMPLETION_INDEX": "1",
+    "GPUS_PER_NODE": "4",
+    "HOSTNAME_PREFIX": PREFIX,
+    "DOMAIN_NAME": DOMAIN,
+    "A4_JOBSET_UID": "uid",
+}
+"""Variables of pod 1 of 3."""
 
 
 class Typed:
@@ -72,6 +85,8 @@ def agent(tmp_path: Path, pod_process: subprocess.Popen[bytes]) -> Iterator[Fake
 
 
 Type = Callable[..., Typed]
+Shown, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -87,3 +102,53 @@ def type_command(tmp_path: Path) -> Iterator[Type]:
     yield start
     for each in typed:
         each.close()
+
+
+@pytest.fixture
+def call_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Patch) -> Call:
+    """The same without a process of its own: exit code, stdout, stderr."""
+
+    def call(*argv: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> tuple[int, str, str]:
+        shell = {"PATH": os.environ["PATH"], "A4_RUN_DIR": str(tmp_path / "run"), **(env or {})}
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(output, "_when_color", "auto")
+        with patch.dict(os.environ, shell, clear=True):
+            return verb(*argv), *capfd.readouterr()
+
+    return call
+
+
+Prints = Callable[..., str]
+
+
+@pytest.fixture
+def prints(capsys: Shown) -> Prints:
+    """`prints("peers", "--json")`: what a verb that ends with that code has printed."""
+
+    def shown(*argv: str, code: int = 0) -> str:
+        assert verb(*argv) == code
+        return capsys.readouterr().out
+
+    return shown
+
+
+@pytest.fixture
+def refused(capsys: Shown) -> Prints:
+    """`refused(69, "peers")`: what a verb that ends so has said. It prints nothing else."""
+
+    def told(code: int, *argv: str) -> str:
+        assert verb(*argv) == code
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        return shown.err
+
+    return told
+
+
+def verb(*argv: str) -> int:
+    """Exit code, whether it is returned or argparse raises it."""
+    try:
+        return main(list(argv))
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code

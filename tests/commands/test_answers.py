@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.commands.conftest import ROOT, Type
+from tests.commands.conftest import ROOT, Call, Type
 from tests.commands.server import FakeAgent, FakeRun
 
 KINDS = json.loads((ROOT / "docs" / "answers.schema.json").read_text())["$defs"]
@@ -31,13 +31,13 @@ def with_json(argv: tuple[str, ...], *more: str) -> tuple[str, ...]:
 
 
 @by_verb
-def test_the_end_of_a_run(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
+def test_the_end_of_a_run(argv: tuple[str, ...], agent: FakeAgent, call_command: Call) -> None:
     def life(run: FakeRun) -> None:
         run.say(0, b"out\n")
         run.end(7, "it failed", text="a table\n", where="pod 2", codes={0: 7}, lost={3: "gone"}, results="/gcs/results")
 
     agent.submitted = life
-    code, out, err = type_command(*with_json(argv)).end()
+    code, out, err = call_command(*with_json(argv))
     found = answer("RunAnswer", out)
     assert (code, found["run"], found["pods"]) == (7, agent.runs[0].id, agent.runs[0].pods)
     assert (found["end"]["code"], found["end"]["where"]) == (7, "pod 2")
@@ -46,8 +46,8 @@ def test_the_end_of_a_run(argv: tuple[str, ...], agent: FakeAgent, type_command:
 
 
 @by_verb
-def test_a_run_that_is_left_alone(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
-    code, out, _ = type_command(*with_json(argv, "--detach")).end()
+def test_a_run_that_is_left_alone(argv: tuple[str, ...], agent: FakeAgent, call_command: Call) -> None:
+    code, out, _ = call_command(*with_json(argv, "--detach"))
     found = answer("RunAnswer", out)
     assert (code, found["run"], found["end"]) == (0, agent.runs[0].id, None)
 
@@ -72,13 +72,13 @@ def test_release(agent: FakeAgent, type_command: Type) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--no-follow",), ("--tail", "5")])
-def test_lines_of_a_log(agent: FakeAgent, type_command: Type, options: tuple[str, ...]) -> None:
+def test_lines_of_a_log(agent: FakeAgent, call_command: Call, options: tuple[str, ...]) -> None:
     run = FakeRun(agent, "script-7", {}, [0])
     agent.runs = [run]
     for stream, data in ((1, b"a\nb"), (1, b" b\n\xff"), (2, b"oh\n"), (3, b"the agent's\n")):
         run.say(0, data, stream)
     run.end(text="a table\n")
-    code, out, err = type_command("logs", "--json", *options).end()
+    code, out, err = call_command("logs", "--json", *options)
     lines = [answer("LogLine", line) for line in out.splitlines()]
     assert code == 0
     assert [line["text"] for line in lines if line["stream"] == "stdout"] == ["a", "b b", "\ufffd"]
@@ -88,8 +88,8 @@ def test_lines_of_a_log(agent: FakeAgent, type_command: Type, options: tuple[str
 
 
 @pytest.mark.parametrize("argv", [*VERBS, ("exec", "--", "true")], ids=lambda argv: argv[0])
-def test_a_dry_run(argv: tuple[str, ...], type_command: Type, tmp_path: Path) -> None:
+def test_a_dry_run(argv: tuple[str, ...], call_command: Call, tmp_path: Path) -> None:
     pod = {"NNODES": "1", "GPUS_PER_NODE": "1", "A4_RUN_DIR": str(tmp_path / "run")}
-    text = type_command(argv[0], "--dry-run", *argv[1:], env=pod).end()
-    code, out, _ = type_command(*with_json(argv, "--dry-run"), env=pod).end()
+    text = call_command(argv[0], "--dry-run", *argv[1:], env=pod)
+    code, out, _ = call_command(*with_json(argv, "--dry-run"), env=pod)
     assert (code, answer("DryRunAnswer", out)["text"]) == (text[0], text[1])

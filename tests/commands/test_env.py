@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main
 from agent.decide.environment import Layer, of_pod, saved
 from agent.fabrics.profiles import PROFILES
-from tests.commands.conftest import Type
+from tests.commands.conftest import Call, Prints, Shown, verb
 from tests.commands.server import FakeAgent
 from tests.decide.profiles import profile
 
-Shown = pytest.CaptureFixture[str]
 SECRET = "canary-12345678"
 
 
@@ -35,76 +33,67 @@ def sourced(text: str, env: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_as_shell_text(name: str, capsys: Shown) -> None:
-    assert main(["env", "--profile", name, "--shell"]) == 0
-    env = sourced(capsys.readouterr().out, dict.fromkeys(profile(name).unset, "preset"))
+def test_a_profile_as_shell_text(name: str, prints: Prints) -> None:
+    env = sourced(prints("env", "--profile", name, "--shell"), dict.fromkeys(profile(name).unset, "preset"))
     assert profile(name).values.items() <= env.items()
     assert not env.keys() & set(profile(name).unset)
 
 
-def test_a_profile_upon_this_environment(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+def test_a_profile_upon_this_environment(monkeypatch: pytest.MonkeyPatch, prints: Prints) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/image")
     monkeypatch.setenv("NCCL_NET", "Socket")
     monkeypatch.setenv("A4_USER_ENV", "NCCL_NET, OTHER")
-    assert main(["env", "--profile", "a4-gib", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(prints("env", "--profile", "a4-gib", "--json"))
     assert shown["variables"] == {
         "LD_LIBRARY_PATH": "/usr/local/gib/lib64:/usr/local/nvidia/lib64:/image",
         "NCCL_NET": "Socket",
     }
     assert shown["overruled"] == ["NCCL_NET=Socket (A4_USER_ENV) overrules NCCL_NET=gIB (profile a4-gib)"]
-    assert main(["env", "--profile", "none"]) == 0
-    assert capsys.readouterr().out.startswith("# profile none: asked for with --profile\n")
+    assert prints("env", "--profile", "none").startswith("# profile none: asked for with --profile\n")
 
 
-def test_some_variables_alone(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+def test_some_variables_alone(monkeypatch: pytest.MonkeyPatch, capsys: Shown, prints: Prints) -> None:
     monkeypatch.setenv("GREETING", "hello")
-    assert main(["env", "GREETING", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["variables"] == {"GREETING": "hello"}
-    assert main(["env", "GREETINGS", "--shell"]) == 2
+    assert json.loads(prints("env", "GREETING", "--json"))["variables"] == {"GREETING": "hello"}
+    assert verb("env", "GREETINGS", "--shell") == 2
     assert "there is no variable 'GREETINGS' for workloads; did you mean GREETING?" in capsys.readouterr().err
 
 
-def test_a_wrong_list_of_names(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+def test_a_wrong_list_of_names(monkeypatch: pytest.MonkeyPatch, refused: Prints) -> None:
     monkeypatch.setenv("A4_USER_ENV", "NCCL_NET=Socket")
-    assert main(["env", "--profile", "a4-gib"]) == 78
-    assert "A4_USER_ENV" in capsys.readouterr().err
+    assert "A4_USER_ENV" in refused(78, "env", "--profile", "a4-gib")
 
 
-def test_before_there_is_an_agent(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+def test_before_there_is_an_agent(monkeypatch: pytest.MonkeyPatch, prints: Prints) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.setenv("ADDRESS", f"https://{SECRET}@host")
     monkeypatch.setenv("A4_SECRET_ENV", "QUIET")
     monkeypatch.setenv("QUIET", "tiny")
     monkeypatch.setenv("LINES_OF_TEXT", "two\nlines")
-    assert main(["env"]) == 0
-    out = capsys.readouterr().out
+    out = prints("env")
     assert "no a4-agent has prepared this pod yet" in out and SECRET not in out and "tiny" not in out
     assert "https://***@host" in out and r"'two\nlines'" in out
-    assert main(["env", "--shell"]) == 0
-    env = sourced(capsys.readouterr().out, {})
+    env = sourced(prints("env", "--shell"), {})
     assert env["LINES_OF_TEXT"] == "two\nlines"
     assert not {"HF_TOKEN", "ADDRESS", "QUIET"} & env.keys()
 
 
-def test_what_the_agent_has_prepared(agent: FakeAgent, type_command: Type, run_dir: Path) -> None:
+def test_what_the_agent_has_prepared(agent: FakeAgent, call_command: Call, run_dir: Path) -> None:
     layer = Layer("profile a4-gib", {"NCCL_NET": "gIB", "NCCL_DEBUG": "INFO"}, ["A4_WORKLOAD"])
     made = of_pod({"NCCL_DEBUG": "WARN", "A4_WORKLOAD": "script"}).with_layer(layer)
     (run_dir / "environment.json").write_text(json.dumps(saved(made, "a4-gib", "it is a test")))
-    code, out, _ = type_command("env", "--json").end()
+    code, out, _ = call_command("env", "--json")
     shown = json.loads(out)
     assert (code, shown["profile"], shown["why"]) == (0, "a4-gib", "it is a test")
     assert shown["unset"] == ["A4_WORKLOAD"]
     assert (shown["variables"]["NCCL_NET"], shown["variables"]["NCCL_DEBUG"]) == ("gIB", "INFO")
     assert shown["sources"]["NCCL_NET"] == "profile a4-gib"
     # What the agent has prepared is no doing of the shell's user: it does not travel with a run.
-    typed = type_command("run", "script", "--detach", env={"NCCL_NET": "gIB", "NCCL_DEBUG": "TRACE"})
-    assert typed.end()[0] == 0
+    assert call_command("run", "script", "--detach", env={"NCCL_NET": "gIB", "NCCL_DEBUG": "TRACE"})[0] == 0
     assert {name for name in agent.runs[0].spec["env"] if name.startswith("NCCL_")} == {"NCCL_DEBUG"}
 
 
-def test_a_dry_run_before_there_is_an_agent(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+def test_a_dry_run_before_there_is_an_agent(monkeypatch: pytest.MonkeyPatch, prints: Prints) -> None:
     monkeypatch.setenv("NNODES", "1")
     monkeypatch.setenv("A4_PROFILE", "a3-tcpx")
-    assert main(["run", "--dry-run", "connectivity"]) == 0
-    assert "-x NCCL_GPUDIRECTTCPX_TX_BINDINGS" in capsys.readouterr().out
+    assert "-x NCCL_GPUDIRECTTCPX_TX_BINDINGS" in prints("run", "--dry-run", "connectivity")

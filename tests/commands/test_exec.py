@@ -14,10 +14,8 @@ from agent.client import RunEnd, RunInfo
 from agent.commands.exec import MOST_KEPT, MOST_KEPT_OF_ALL, FoldedOutput
 from agent.decide.ending import JobEnd
 from agent.lifecycle.waits import REPORT_SECONDS
-from tests.commands.conftest import Type
+from tests.commands.conftest import Call, Shown, Type
 from tests.commands.server import FakeAgent, FakeRun
-
-Shown = pytest.CaptureFixture[str]
 
 
 def life(outputs: list[bytes], errors: dict[int, bytes] | None = None, **end: Any) -> Callable[[FakeRun], None]:
@@ -35,15 +33,15 @@ def life(outputs: list[bytes], errors: dict[int, bytes] | None = None, **end: An
     return live
 
 
-def test_hostnames(agent: FakeAgent, type_command: Type) -> None:
+def test_hostnames(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = life([b"host-%d\n" % i for i in range(4)])
-    assert type_command("exec", "hostname").end() == (0, "".join(f"{i}: host-{i}\n" for i in range(4)), "")
+    assert call_command("exec", "hostname") == (0, "".join(f"{i}: host-{i}\n" for i in range(4)), "")
 
 
-def test_equal_output_is_shown_once(agent: FakeAgent, type_command: Type) -> None:
+def test_equal_output_is_shown_once(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = life([b"a\nb\n", b"c\n", b"a\nb\n", b"a\nb\n"], {1: b"oh\n", 3: b"oh\n"})
     out = "== pods 0,2-3 ==\na\nb\n== pod 1 ==\nc\n"
-    assert type_command("exec", "--", "x").end() == (0, out, "1,3: oh\n")
+    assert call_command("exec", "--", "x") == (0, out, "1,3: oh\n")
 
 
 def test_output_that_cannot_be_shown_is_in_the_logs(agent: FakeAgent, type_command: Type) -> None:
@@ -54,18 +52,18 @@ def test_output_that_cannot_be_shown_is_in_the_logs(agent: FakeAgent, type_comma
     assert (code, err.splitlines()[1:]) == (73, ["  exec-0 is over: a4-agent logs exec-0"])
 
 
-def test_a_failure(agent: FakeAgent, type_command: Type) -> None:
+def test_a_failure(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = life(
         [b"", b"", b"", b"x\n"], code=7, what="exec ended with exit code 7", codes={0: 0, 1: 7, 2: 7, 3: 0}
     )
-    assert type_command("exec", "x").end() == (7, "3: x\n", "a4-agent: pods 1-2: exit code 7\n")
+    assert call_command("exec", "x") == (7, "3: x\n", "a4-agent: pods 1-2: exit code 7\n")
 
 
-def test_a_pod_that_is_lost(agent: FakeAgent, type_command: Type) -> None:
+def test_a_pod_that_is_lost(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = life(
         [b"x\n", b"x\n"], code=75, what="a pod was lost", origin="agent", codes={0: 0}, lost={1: "not heard for 30 s"}
     )
-    code, out, err = type_command("exec", "x").end()
+    code, out, err = call_command("exec", "x")
     assert (code, out) == (75, "0-1: x\n")
     assert err.splitlines()[-3:] == [
         "a4-agent: pod 1: lost: not heard for 30 s",
@@ -74,14 +72,14 @@ def test_a_pod_that_is_lost(agent: FakeAgent, type_command: Type) -> None:
     ]
 
 
-def test_one_pod_is_shown_as_it_is(agent: FakeAgent, type_command: Type) -> None:
+def test_one_pod_is_shown_as_it_is(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = life([b"a\n\nb"], {0: b"warning"})
-    assert type_command("exec", "--hosts", "0", "x").end() == (0, "a\n\nb", "warning")
+    assert call_command("exec", "--hosts", "0", "x") == (0, "a\n\nb", "warning")
 
 
-def test_as_json(agent: FakeAgent, type_command: Type) -> None:
+def test_as_json(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = life([b"a\xff\n", b""], {1: b"oh\n"}, code=1, what="it failed", codes={0: 0}, lost={1: "gone"})
-    code, out, err = type_command("exec", "--json", "x").end()
+    code, out, err = call_command("exec", "--json", "x")
     assert json.loads(out) == [
         {"pod": 0, "name": "job-0.local", "code": 0, "stdout": "a\ufffd\n", "stderr": ""},
         {"pod": 1, "name": "job-1.local", "code": None, "stdout": "", "stderr": "oh\n"},

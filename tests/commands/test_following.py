@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -12,9 +13,8 @@ import pytest
 from agent.commands import build_parser
 from agent.decide.progress import progress_text
 from agent.decide.runspec import MpirunOptions, RunSpec
-from tests.commands.conftest import Type, Typed
+from tests.commands.conftest import Call, Shown, Type, Typed, verb
 from tests.commands.server import FakeAgent, FakeRun, Refused
-from tests.commands.test_verbs import Shown, verb
 from tests.terminal import Terminal, screen
 
 VERBS = [("run", "connectivity"), ("mpirun", "--", "./a.out"), ("torchrun", "--", "train.py")]
@@ -30,13 +30,13 @@ def mpi_life(run: FakeRun) -> None:
 
 
 @pytest.mark.parametrize("argv", VERBS, ids=lambda argv: argv[0])
-def test_a_good_run(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
+def test_a_good_run(argv: tuple[str, ...], agent: FakeAgent, call_command: Call) -> None:
     def life(run: FakeRun) -> None:
         mpi_life(run)
         run.end(text="a table\n", results="/gcs/results")
 
     agent.submitted = life
-    code, out, err = type_command(*argv).end()
+    code, out, err = call_command(*argv)
     assert (code, out) == (0, "\x00out\na table\n")
     run = agent.runs[0].id
     assert err.splitlines() == [
@@ -46,13 +46,13 @@ def test_a_good_run(argv: tuple[str, ...], agent: FakeAgent, type_command: Type)
     ]
 
 
-def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
+def test_a_bad_run(agent: FakeAgent, call_command: Call) -> None:
     def life(run: FakeRun) -> None:
         run.outputs = [0]
         run.end(7, "rank 3 ended 7", where="pod 1, job-1.local", why="\n".join(f"reason {i}" for i in range(30)))
 
     agent.submitted = life
-    code, out, err = type_command("mpirun", "./a.out").end()
+    code, out, err = call_command("mpirun", "./a.out")
     assert (code, out) == (7, "")
     assert err.splitlines() == [
         "a4-agent: mpirun-0 runs on 4 pods",
@@ -73,7 +73,7 @@ TRACE = b"[rank%d]: Traceback (most recent call last):\n[rank%d]: RuntimeError: 
         ({"code": 0}, 1 + 128),
     ],
 )
-def test_errors_of_64_pods(end: dict[str, Any], shown: int, agent: FakeAgent, type_command: Type) -> None:
+def test_errors_of_64_pods(end: dict[str, Any], shown: int, agent: FakeAgent, call_command: Call) -> None:
     """What all ranks print when one has failed waits for the end, and is shown only if that tells nothing."""
 
     def life(run: FakeRun) -> None:
@@ -85,13 +85,13 @@ def test_errors_of_64_pods(end: dict[str, Any], shown: int, agent: FakeAgent, ty
         run.end(**end)
 
     agent.submitted = life
-    _, out, err = type_command("torchrun", "--label", "--", "train.py").end()
+    _, out, err = call_command("torchrun", "--label", "--", "train.py")
     assert (out, len(err.splitlines())) == ("[5] loss 0.1\n", shown)
     assert ("(128 more lines of errors)" in err) == bool(end["code"])
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "env", "color"),
+    ("before", "after", "env", "red"),
     [
         ((), (), {}, ""),
         (("--color=never",), (), {"FORCE_COLOR": "1"}, ""),
@@ -99,21 +99,16 @@ def test_errors_of_64_pods(end: dict[str, Any], shown: int, agent: FakeAgent, ty
     ],
 )
 def test_the_end_in_colour(
-    before: tuple[str, ...],
-    after: tuple[str, ...],
-    env: dict[str, str],
-    color: str,
-    agent: FakeAgent,
-    type_command: Type,
+    before: tuple[str, ...], after: tuple[str, ...], env: dict[str, str], red: str, agent: FakeAgent, call_command: Call
 ) -> None:
     agent.submitted = lambda run: run.end(7, "rank 3 ended 7", why="reason")
-    _, _, err = type_command(*before, "mpirun", *after, "./a.out", "--color=own", env=env).end()
+    _, _, err = call_command(*before, "mpirun", *after, "./a.out", "--color=own", env=env)
     assert agent.runs[0].spec["args"] == ["./a.out", "--color=own"]
     first = "a4-agent: mpirun-0 ended with exit code 7: rank 3 ended 7"
-    assert (f"\x1b[31m{first}\x1b[0m\n  reason\n" if color else f"\n{first}\n  reason\n") in err
+    assert (f"\x1b[31m{first}\x1b[0m\n  reason\n" if red else f"\n{first}\n  reason\n") in err
     for words in (("logs", "no-such", *after), ("mpirun", *after)):
-        _, _, err = type_command(*before, *words, env=env).end()
-        assert err.startswith("\x1b[31ma4-agent: " if color else "a4-agent: ")
+        _, _, err = call_command(*before, *words, env=env)
+        assert err.startswith("\x1b[31ma4-agent: " if red else "a4-agent: ")
 
 
 def test_a_terminal_tells_in_its_last_line_how_it_goes(agent: FakeAgent, type_command: Type) -> None:
@@ -139,30 +134,30 @@ def test_a_terminal_tells_in_its_last_line_how_it_goes(agent: FakeAgent, type_co
         assert typed.end()[0] == 0
 
 
-def test_a_pipe_has_the_agents_own_lines_of_its_progress(agent: FakeAgent, type_command: Type) -> None:
+def test_a_pipe_has_the_agents_own_lines_of_its_progress(agent: FakeAgent, call_command: Call) -> None:
     def life(run: FakeRun) -> None:
         run.say(0, progress_text(run.id, 10.0, "step (3 of 7)").encode() + b"\n", stream=2)
         run.end()
 
     agent.submitted = life
-    _, _, err = type_command("torchrun", "train.py").end()
+    _, _, err = call_command("torchrun", "train.py")
     assert err == "a4-agent: torchrun-0 runs on 4 pods\na4-agent: torchrun-0, 10 s: step (3 of 7)\n"
 
 
-def test_detached(agent: FakeAgent, type_command: Type) -> None:
-    assert type_command("mpirun", "--detach", "./a.out").end() == (0, "mpirun-0\n", "")
+def test_detached(agent: FakeAgent, call_command: Call) -> None:
+    assert call_command("mpirun", "--detach", "./a.out") == (0, "mpirun-0\n", "")
     assert [request["op"] for request in agent.requests] == ["submit"]
 
 
 # What is asked of the agent
 
 
-def test_what_travels(agent: FakeAgent, type_command: Type, tmp_path: Path) -> None:
+def test_what_travels(agent: FakeAgent, call_command: Call, tmp_path: Path) -> None:
     agent.submitted = lambda run: run.end()
     argv = "mpirun -np 4 -N 2 --nodes 2 --hosts 0-1,3 --hosts job-2 --exclude 3 --timeout 90.5 --stall-timeout 0"
     env = {"NCCL_DEBUG": "INFO", "MINE": "é", "TERM": "xterm", "PS1": "$ ", "A4_WORKLOAD": "none", "HOME": "/root"}
-    typed = type_command(*argv.split(), "--", "./a.out", "-np", "--", "--timeout", env=env, cwd=tmp_path)
-    assert typed.end()[0] == 0
+    words = (*argv.split(), "--", "./a.out", "-np", "--", "--timeout")
+    assert call_command(*words, env=env, cwd=tmp_path)[0] == 0
     spec = RunSpec.from_json(agent.runs[0].spec)
     assert spec == RunSpec(
         "mpirun",
@@ -176,17 +171,17 @@ def test_what_travels(agent: FakeAgent, type_command: Type, tmp_path: Path) -> N
         cwd=str(tmp_path),
         timeout=90.5,
         stall=0.0,
-        by=f"pod 1 (pid {typed.process.pid})",
+        by=f"pod 1 (pid {os.getpid()})",
     )
     assert {"NCCL_DEBUG": "INFO", "MINE": "é"}.items() <= spec.env.items()
     assert not {"TERM", "PS1", "A4_WORKLOAD", "A4_RUN_DIR", "HOME", "PATH"} & set(spec.env)
 
 
-def test_options_of_mpirun(agent: FakeAgent, type_command: Type) -> None:
+def test_options_of_mpirun(agent: FakeAgent, call_command: Call) -> None:
     agent.submitted = lambda run: run.end()
     argv = "mpirun -x A=b=c -x MINE -npernode 4 -bind-to core --mca btl tcp -mca pml ob1 --tag-output --oversubscribe"
-    typed = type_command(*argv.split(), "--map-by", "numa", "./a.out", "-x", env={"MINE": "1", "PATH": "/bin"})
-    assert typed.end()[0] == 0
+    words = (*argv.split(), "--map-by", "numa", "./a.out", "-x")
+    assert call_command(*words, env={"MINE": "1", "PATH": "/bin"})[0] == 0
     spec = RunSpec.from_json(agent.runs[0].spec)
     assert (spec.args, spec.per_node) == (("./a.out", "-x"), 4)
     assert {"A": "b=c", "MINE": "1"}.items() <= spec.env.items()
@@ -233,7 +228,6 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
         ("exec --node 2 hostname", "exec -- COMMAND --option"),
         ("exec --nodes -- hostname", "argument --nodes: expected one argument"),
         ("exec --nodes 0 hostname", "argument --nodes: '0' is not a whole number from 1 to"),
-        ("exec --nodes two hostname", "'two' is not a whole number"),
         ("exec --hosts 1,,2 hostname", "'1,,2' is not a list of pods such as 0,2-5"),
         ("exec --exclude= hostname", "'' is not a list of pods"),
         ("exec --timeout soon hostname", "'soon' is not 0 or a number from 1 on, such as 3600"),
@@ -258,7 +252,6 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
         ),
         ("torchrun --without 1 --without 3 -- train.py", "--without names one rank, not 1 and 3"),
         ("get --output=", "-o needs the name of a directory"),
-        ("logs --pod", "expected one argument"),
         ("logs --pod ,", "',' is not a list of pods"),
         ("logs a b", "unrecognized arguments: b"),
         ("logs --rank 1 --pod 1", "argument --pod: not allowed with argument --rank"),
@@ -314,10 +307,10 @@ def test_told_to_end_while_another_goes_on(agent: FakeAgent, type_command: Type)
     assert not agent.asked("cancel")
 
 
-def test_a_run_that_goes_on_for_too_long(agent: FakeAgent, type_command: Type) -> None:
+def test_a_run_that_goes_on_for_too_long(agent: FakeAgent, call_command: Call) -> None:
     agent.refuse = {"submit": BUSY}
     agent.runs = [FakeRun(agent, "ddp-1", {}, [0, 1])]
-    code, _, err = type_command("mpirun", "--wait=1", "--", "./a.out").end()
+    code, _, err = call_command("mpirun", "--wait=1", "--", "./a.out")
     assert (code, err.splitlines()[-2:]) == (75, ["a4-agent: the cluster is busy: somebody runs ddp-1", "  follow it"])
 
 

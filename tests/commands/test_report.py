@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.test_verbs import Shown, verb
+from tests.commands.conftest import ROOT, Prints, Shown, verb
 from tests.report.examples import NOON, collectives, compared, ddp, write
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -25,10 +23,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("A4_RUN_DIR", str(tmp_path / "run"))
     return tmp_path / "here"
-
-
-def runs(here: Path) -> Path:
-    return here.parent / "run" / "runs"
 
 
 def test_beside_the_result(here: Path, capfd: Shown) -> None:
@@ -50,14 +44,11 @@ def test_of_a_directory_into_a_file_or_to_stdout(here: Path, capfd: Shown) -> No
     assert os.listdir(here / "results") == ["result.json"]
 
 
-def test_from_stdin(here: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_stdin_or_a_pipe(here: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a shell's <(…)."""
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(ddp())))
     assert verb("report", "-") == 0
     assert os.listdir(here) == ["report.html"]
-
-
-def test_from_a_pipe(here: Path, capsys: Shown) -> None:
-    """As of a shell's <(…)."""
     reader, writer = os.pipe()
     with os.fdopen(reader), os.fdopen(writer, "w") as file:
         file.write(json.dumps(ddp()))
@@ -66,20 +57,17 @@ def test_from_a_pipe(here: Path, capsys: Shown) -> None:
     assert "passed" in (here / "page.html").read_text()
 
 
-def test_of_a_run_of_this_pod(here: Path, capsys: Shown) -> None:
-    old = write(runs(here) / "ddp-1" / "result.json", ddp())
-    assert verb("report", "ddp-1") == 0
-    assert (old.parent / "report.html").exists()
-
-
-def test_of_the_newest_run(here: Path, capsys: Shown) -> None:
+def test_of_a_run_of_this_pod_by_default_the_newest(here: Path, capsys: Shown) -> None:
+    runs = here.parent / "run" / "runs"
     for number, name in enumerate(("ddp-2", "ddp-1", "exec-1")):
-        (runs(here) / name).mkdir(parents=True)
+        (runs / name).mkdir(parents=True)
         if name != "exec-1":
-            write(runs(here) / name / "result.json", ddp() | {"run": name})
-        os.utime(runs(here) / name, (number, number))
+            write(runs / name / "result.json", ddp() | {"run": name})
+        os.utime(runs / name, (number, number))
     assert verb("report", "-o", "page.html") == 0
     assert "<title>✓ passed: ddp-1" in (here / "page.html").read_text()
+    assert verb("report", "ddp-2") == 0
+    assert (runs / "ddp-2" / "report.html").exists()
 
 
 def test_several_are_compared(here: Path, capfd: Shown) -> None:
@@ -177,7 +165,7 @@ def test_errors(argv: list[str], code: int, words: str, here: Path, capsys: Show
 
 @pytest.mark.parametrize(("library", "words"), [("jinja2", "needs Jinja2"), ("matplotlib", "needs matplotlib")])
 def test_without_its_libraries(
-    library: str, words: str, here: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+    library: str, words: str, here: Path, refused: Prints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agent.report.page import _environment
 
@@ -187,8 +175,7 @@ def test_without_its_libraries(
         if name.split(".")[0] == library:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    assert verb("report", ".") == 66
-    shown = capsys.readouterr().err
+    shown = refused(66, "report", ".")
     assert words in shown
     assert f"{sys.executable} -m pip install Jinja2 matplotlib" in shown
     assert os.listdir(here) == ["result.json"]

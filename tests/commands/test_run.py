@@ -10,41 +10,26 @@ import pytest
 
 from agent.cli import verb_of
 from agent.commands.run import patiently
-from tests.commands.conftest import Type
+from tests.commands.conftest import POD, Call, Prints, Type
 from tests.commands.server import FakeAgent
-from tests.commands.test_verbs import Shown, verb
 
-POD = {
-    "NNODES": "1",
-    "JOB_COMPLETION_INDEX": "0",
-    "GPUS_PER_NODE": "2",
-    "A4_JOBSET_UID": "uid",
-    "A4_WORKLOAD": "none",
-}
+ALONE = {**POD, "NNODES": "1", "JOB_COMPLETION_INDEX": "0", "A4_WORKLOAD": "none"}
 
 
-def test_beside_an_agent_it_needs_no_settings(agent: FakeAgent, type_command: Type) -> None:
+def test_beside_an_agent_it_needs_no_settings(agent: FakeAgent, call_command: Call) -> None:
     """As in a session of ssh, which has next to no variables."""
     agent.submitted = lambda run: run.end()
-    assert type_command("run", "connectivity").end()[0] == 0
+    assert call_command("run", "connectivity")[0] == 0
     assert agent.runs[0].spec["workload"] == "connectivity"
 
 
-def test_the_workload_of_the_pod_is_the_default(agent: FakeAgent, type_command: Type) -> None:
-    """That of the agent, which is `script` here; not of the shell."""
+def test_settings_of_the_pod_are_the_agents_and_not_those_of_the_shell(agent: FakeAgent, call_command: Call) -> None:
+    """Its workload is `script`."""
     agent.submitted = lambda run: run.end()
-    assert type_command("run", env=POD).end()[0] == 0
-    assert agent.runs[0].spec["workload"] == "script"
-
-
-def test_a_setting_of_the_pod_in_a_shell_is_told(agent: FakeAgent, type_command: Type) -> None:
-    agent.submitted = lambda run: run.end()
-    _, _, err = type_command("run", env={**POD, "A4_BASELINES": "/mine.json"}).end()
+    code, _, err = call_command("run", env={**ALONE, "A4_BASELINES": "/mine.json"})
+    assert (code, agent.runs[0].spec["workload"]) == (0, "script")
     assert "warning: A4_BASELINES=/mine.json of this shell has no effect" in err
-
-
-def test_settings_are_the_agents(agent: FakeAgent, type_command: Type) -> None:
-    _, out, err = type_command("settings", env={**POD, "A4_PROFILE": "a3-tcpx"}).end()
+    _, out, err = call_command("settings", env={**ALONE, "A4_PROFILE": "a3-tcpx"})
     assert "a3-tcpx" not in out.replace("a4-deepep, a3-tcpx", "") and "A4_PROFILE=a3-tcpx of this shell" in err
 
 
@@ -55,7 +40,7 @@ def test_an_agent_that_has_no_door(tmp_path: Path, type_command: Type) -> None:
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.write(lock, b"pid 1 since a moment ago\n")
-    code, out, err = type_command("run", "none", env=POD).end()
+    code, out, err = type_command("run", "none", env=ALONE).end()
     os.close(lock)
     assert (code, out) == (75, "")
     assert "pid 1 since a moment ago" in err
@@ -70,7 +55,7 @@ def test_the_door_opens_while_we_wait_or_not() -> None:
 
 @pytest.mark.parametrize("option", ["--detach", "--label"])
 def test_what_only_a_client_can(option: str, tmp_path: Path, type_command: Type) -> None:
-    code, out, err = type_command("run", option, "none", env=POD).end()
+    code, out, err = type_command("run", option, "none", env=ALONE).end()
     assert (code, out) == (2, "")
     assert f"{option} needs a running agent; there is none in this pod yet" in err
     assert not (tmp_path / "run").exists()
@@ -86,17 +71,15 @@ def test_what_makes_no_sense_beside_an_agent(option: str, what: str, agent: Fake
 
 
 @pytest.mark.parametrize("words", ["run nccl --help", "help run nccl", "run --dry-run nccl -h"])
-def test_help_of_a_workload(words: str, capsys: Shown) -> None:
-    assert verb(*words.split()) == 0
-    out = capsys.readouterr().out
+def test_help_of_a_workload(words: str, prints: Prints) -> None:
+    out = prints(*words.split())
     assert out.startswith("usage: a4-agent run [options] nccl [-- ARGUMENT ...]\n")
     assert "--repeat N runs of each test" in " ".join(out.split())
     assert "All other arguments go to every program of nccl-tests." in out
 
 
-def test_help_without_a_workload(capsys: Shown) -> None:
-    assert verb("run", "--help") == 0
-    assert "a4-agent run WORKLOAD --help lists them" in " ".join(capsys.readouterr().out.split())
+def test_help_without_a_workload(prints: Prints) -> None:
+    assert "a4-agent run WORKLOAD --help lists them" in " ".join(prints("run", "--help").split())
 
 
 @pytest.mark.parametrize(

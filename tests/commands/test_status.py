@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent.cli import main
 from agent.commands.state_text import MOST_RUNS, clock, describe
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.pod_state import PodState
 from agent.wire import from_json
-from tests.commands.conftest import Type
+from tests.commands.conftest import Prints, Type
 from tests.terminal import Terminal
 
 STATE: dict[str, Any] = {
@@ -40,7 +39,6 @@ RUN: dict[str, Any] = {
 PAST = RUN | {"until": 1090.0, "code": 7, "what": "script ended with exit code 7", "where": "pod 2, job-2.local"}
 END = {"code": 75, "what": "pod 2 was lost", "where": "pod 2", "why": "line 1\nline 2", "origin": "agent"}
 PLAN = Plan("uid.0.0", 8, tuple(PlannedPeer(i, f"job-{i}.local", "", "", ("c", f"b{i % 2}")) for i in (0, 2, 1)))
-Shown = pytest.CaptureFixture[str]
 
 
 def described(state: dict[str, Any], now: float = 1010.0, plan: Plan | None = None, **more: Any) -> str:
@@ -56,37 +54,33 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_no_agent_was_started(run_dir: Path, capsys: Shown) -> None:
-    assert main(["status"]) == 69
+def test_no_agent_was_started(run_dir: Path, prints: Prints) -> None:
     told = f"no a4-agent has been started in this pod ({run_dir} holds no state)"
-    assert capsys.readouterr().out == f"{told}; the pods of a local cluster: a4-agent local status\n"
-    assert main(["status", "--json"]) == 69
-    assert json.loads(capsys.readouterr().out) == {"state": None, "alive_seconds_ago": None, "plan": None}
+    assert prints("status", code=69) == f"{told}; the pods of a local cluster: a4-agent local status\n"
+    nothing = {"state": None, "alive_seconds_ago": None, "plan": None}
+    assert json.loads(prints("status", "--json", code=69)) == nothing
 
 
-def test_a_running_agent(run_dir: Path, capsys: Shown) -> None:
+def test_a_running_agent(run_dir: Path, prints: Prints) -> None:
     state = STATE | {"since": time.time(), "run": RUN | {"since": time.time()}}
     (run_dir / "state.json").write_text(json.dumps(state))
     (run_dir / "plan.json").write_text(json.dumps(PLAN.to_json()))
     (run_dir / "alive").touch()
-    assert main(["status"]) == 0
-    shown = capsys.readouterr().out
+    shown = prints("status")
     assert "pod 1 of 3 takes part in a run, since " in shown
     assert "run script-7 by pod 2 (pid 31) on pods 0-2, since " in shown
     assert "pods: 3 x 8 slots: 3 ready" in shown
     assert "no sign of life" not in shown
-    assert main(["status", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = json.loads(prints("status", "--json"))
     assert data["state"] == state
     assert data["plan"] == PLAN.to_json()
     assert data["alive_seconds_ago"] is not None
 
 
-def test_a_damaged_state_is_told(run_dir: Path, capsys: Shown) -> None:
+def test_a_damaged_state_is_told(run_dir: Path, refused: Prints) -> None:
     for text in ("{", "[]", "null x"):
         (run_dir / "state.json").write_text(text)
-        assert main(["status"]) == 71
-        assert "state.json is damaged" in capsys.readouterr().err
+        assert "state.json is damaged" in refused(71, "status")
 
 
 @pytest.mark.parametrize("alive", [None, 31.0])

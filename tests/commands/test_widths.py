@@ -12,7 +12,7 @@ from agent.catalogue import RUNNABLE
 from agent.cli import main
 from agent.commands import VERBS, Parser, build_parser
 from agent.decide.plan import Plan, PlannedPeer
-from tests.commands.conftest import Type
+from tests.commands.conftest import Call, Type
 from tests.terminal import Terminal
 
 COLUMNS = 80
@@ -45,7 +45,7 @@ def test_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkey
         ("settings domain_name workload", "what to run: none", ", script"),
     ],
 )
-def test_tables(words: str, part: str, last: str, tmp_path: Path, type_command: Type) -> None:
+def test_tables(words: str, part: str, last: str, tmp_path: Path, call_command: Call, type_command: Type) -> None:
     (tmp_path / "run").mkdir()
     place = ("c" * 30,) * 4
     peers = [PlannedPeer(i, f"pod-{LONG}-{i}.a.b", "198.18.1.1", f"node-{LONG}-{i}", place) for i in range(2)]
@@ -54,7 +54,7 @@ def test_tables(words: str, part: str, last: str, tmp_path: Path, type_command: 
     (tmp_path / "secret").write_text("s" * 40)
     pod = {"NNODES": "2", "JOB_COMPLETION_INDEX": "1", "GPUS_PER_NODE": "4", "HOSTNAME_PREFIX": "job-", "LONG": LONG}
     pod |= {"DOMAIN_NAME": f"{LONG[:60]}.local", "A4_SECRET_FILE": str(tmp_path / "secret"), "A4_JOBSET_UID": "uid"}
-    code, whole, _ = type_command(*words.split(), env=pod).end()
+    code, whole, _ = call_command(*words.split(), env=pod)
     assert (code, part in whole, "…" in whole) == (0, True, False)
     with Terminal(columns=COLUMNS) as terminal:
         typed = type_command(*words.split(), env=pod, through=terminal.through, **terminal.streams)
