@@ -17,32 +17,18 @@ from agent.health.why.records import PodRecords
 from agent.launch import Launch
 from agent.lifecycle.looking.question import LookAnswer
 from agent.lifecycle.serve import guarded
-from agent.machine.api import (
-    Channel,
-    Child,
-    Interface,
-    KeeperProcess,
-    Piece,
-    Problem,
-    RunMarks,
-    Search,
-    Target,
-    Timer,
-    Whereabouts,
-)
+from agent.machine import api
 from agent.machine.api import T as T
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd
 from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, Life, tool_of
-from tests.fake.storage import FakeClient, FakeKeeperProcess, FakeSpool, Hangs
+from tests.fake.storage import Ended, FakeClient, FakeKeeperProcess, FakeSpool, Hangs
 
 if TYPE_CHECKING:
     from agent.lifecycle.serve import Role
     from tests.fake.pod import FakePod
 
-DIRECTORIES = {
-    *("/", "/dev", "/etc", "/etc/ld.so.conf.d", "/etc/profile.d", "/root", "/run", "/tmp", DEFAULT_RUN_DIR),
-}
+DIRECTORIES = {"/", "/dev", "/etc", "/etc/ld.so.conf.d", "/etc/profile.d", "/root", "/run", "/tmp", DEFAULT_RUN_DIR}
 SWEEP_SECONDS = 0.01
 
 
@@ -64,7 +50,7 @@ class FakeMachine:
         self.files |= {path: Path(path).read_text() for path in settings}
         self.spools: dict[str, FakeSpool] = {}
         self.keepers: list[FakeKeeperProcess] = []
-        self._desk: Callable[[Channel], None] | None = None
+        self._desk: Callable[[api.Channel], None] | None = None
         self.directories = {*DIRECTORIES, *pod.directories}
         self.emitted: dict[int, bytes] = {1: b"", 2: b""}
         self.sshd: FakeSshd | None = None
@@ -74,7 +60,7 @@ class FakeMachine:
         self.gone = False
         self._arrived: list[Callable[[], None]] = []
         self._due: list[Callable[[], None]] = []
-        self._door: tuple[str, Callable[[Channel], None]] | None = None
+        self._door: tuple[str, Callable[[api.Channel], None]] | None = None
 
     # Life
 
@@ -142,24 +128,24 @@ class FakeMachine:
     def wall(self) -> float:
         return 1_700_000_000 + self.world.clock.now + self.pod.clock
 
-    def later(self, seconds: float, action: Callable[[], None]) -> Timer:
+    def later(self, seconds: float, action: Callable[[], None]) -> api.Timer:
         return self.world.clock.after(seconds, lambda: self.call(action))
 
     post = later
 
     # Network
 
-    def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
+    def resolve(self, names: Sequence[str], done: Callable[[str, str | api.Problem], None]) -> None:
         for name in names:
             self.world.net.resolve(self, name, done)
 
-    def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
+    def connect(self, target: api.Target, done: Callable[[api.Channel | api.Problem], None]) -> None:
         self.world.net.dial(self, target, done)
 
-    def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
+    def accept(self, directory: str, opened: Callable[[api.Channel], None]) -> None:
         self._door = (directory, opened)
 
-    def listen(self, path: str, opened: Callable[[Channel], None], full: bytes) -> None:
+    def listen(self, path: str, opened: Callable[[api.Channel], None], full: bytes) -> None:
         self._desk = opened
 
     def client(self) -> FakeClient:
@@ -167,12 +153,12 @@ class FakeMachine:
         assert self._desk is not None, "this agent takes no commands yet"
         return FakeClient(self, self._desk)
 
-    def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
+    def locate(self, host: str, done: Callable[[api.Whereabouts], None]) -> None:
         if self.pod.metadata_seconds is not None:
             self.post(self.pod.metadata_seconds, lambda: done(self.pod.whereabouts))
 
-    def interfaces(self) -> list[Interface]:
-        return [Interface("eth0", self.pod.address)]
+    def interfaces(self) -> list[api.Interface]:
+        return [api.Interface("eth0", self.pod.address)]
 
     def hostname(self) -> str:
         return f"node-{self.pod.index}"
@@ -210,8 +196,8 @@ class FakeMachine:
         output: Callable[[int, bytes], None],
         *,
         emitted: bool = False,
-        marks: RunMarks | None = None,
-    ) -> Child:
+        marks: api.RunMarks | None = None,
+    ) -> api.Child:
         if marks is not None and launch.cwd in self.pod.hanging:
             raise Hangs  # the agent itself: starting a process waits for its program
         if refused := self._refusal(launch.argv[0]):
@@ -236,26 +222,20 @@ class FakeMachine:
         self.spools[directory] = FakeSpool()
         return self.spools[directory]
 
-    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
+    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> api.Piece | None:
         spool = self.spools.get(directory)
         return spool.read(offset, most) if spool is not None else None
 
     def start_keeper(
-        self,
-        directory: str,
-        number: int,
-        heard: Callable[[Sequence[str]], None],
-        ended: Callable[[KeeperProcess, int], None],
-        base: str = "",
+        self, directory: str, number: int, heard: Callable[[Sequence[str]], None], ended: Ended, base: str = ""
     ) -> FakeKeeperProcess:
         if refused := self._refusal("keep-results.py"):
             raise refused
-        process = FakeKeeperProcess(self.world.clock, self.post, self.pod, self.spools, directory, heard, ended)
-        self.keepers.append(process)
-        return process
+        self.keepers.append(FakeKeeperProcess(self, directory, heard, ended))
+        return self.keepers[-1]
 
     def gather_inventory(
-        self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
+        self, search: api.Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
     ) -> None:
         found = self.pod.inventory
         if found is None:
@@ -284,7 +264,7 @@ class FakeMachine:
             self.directories.add(path)
         return path in self.directories
 
-    def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
+    def tell(self, marks: api.RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
         self.pod.told.append((self.world.seconds, int(number), variable))
         life = self.pod.ranks_life or Life(term_seconds=0.0, warned_seconds=0.0)
         if not variable:
@@ -295,7 +275,7 @@ class FakeMachine:
         needed = life.term_seconds if number == signal.SIGTERM else life.warned_seconds
         self.post(seconds if needed is None else min(seconds, needed), over)
 
-    def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
+    def sweep(self, marks: api.RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
         left = 0
         for child in self.children:
             if child.launch.env.get("A4_RUN") == marks.run:

@@ -7,12 +7,12 @@ import importlib.util
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.machine.api import Channel, KeeperProcess, Piece
 from agent.paths import shipped
-from tests.fake.clock import Action, Clock
+from tests.fake.clock import Action
 
 if TYPE_CHECKING:
     from tests.fake.machine import FakeMachine
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HEADER = 9
 """Bytes that a frame takes beyond its data."""
 KEEPER_SECONDS = 0.01
+Ended = Callable[[KeeperProcess, int], None]
 ERRNO = {os.strerror(number): number for number in errno.errorcode}
 
 
@@ -148,28 +149,20 @@ class FakeDirectory:
 
 
 class FakeKeeperProcess:
-    """The real program but for its directory, its spool and its clock. `post` calls the agent back."""
+    """The real program but for its directory, its spool and its clock."""
 
     def __init__(
-        self,
-        clock: Clock,
-        post: Callable[[float, Action], object],
-        storage: FakeStorage,
-        spools: Mapping[str, FakeSpool],
-        directory: str,
-        heard: Callable[[Sequence[str]], None],
-        ended: Callable[[KeeperProcess, int], None],
+        self, machine: FakeMachine, directory: str, heard: Callable[[Sequence[str]], None], ended: Ended
     ) -> None:
-        self._clock = clock
-        self._post = post
-        self._storage = storage
+        self._clock, self._post, self._storage = machine.world.clock, machine.post, machine.pod
         self._heard = heard
         self._ended = ended
         self._is_closed = self._is_over = False
         self._hangs: Hangs | None = None
         self._commands: deque[Sequence[str]] = deque()
+        spools = machine.spools
         self._program = PROGRAM.ResultsStoring(
-            FakeDirectory(storage, directory), self.say, lambda: clock.now, lambda path: FakeSegments(spools[path])
+            FakeDirectory(machine.pod, directory), self.say, machine.now, lambda path: FakeSegments(spools[path])
         )
         self._tick()
 

@@ -12,6 +12,7 @@ from agent.decide.messages import Message
 from tests.fake.clock import Action, Clock, Event
 from tests.fake.net import Network
 from tests.fake.pod import FakePod
+from tests.fake.process import FOREVER
 
 MOST_EVENTS = 300_000
 LIMIT_SECONDS = 1500.0
@@ -52,6 +53,11 @@ class FakeWorld:
             for name, value in fields.items():
                 assert hasattr(pod, name)
                 setattr(pod, name, value)
+
+    def signal(self, number: int = 15) -> None:
+        """Tell every pod to end, as when the job is deleted."""
+        for pod in self.pods:
+            pod.signal(number)
 
     def at(self, second: float, action: Action) -> Event:
         """Let something happen at a second of this world."""
@@ -144,6 +150,13 @@ class FakeWorld:
             parts.append(f"--- pod {pod.index}: code {pod.code} at {pod.ended_at}, events {pod.events()}")
             parts.append(pod.log.getvalue()[-6000:])
         return "\n".join(parts)
+
+
+def first_run(pods: int = 4, env: Mapping[str, str] | None = None, workload: str = "script", **each: Any) -> FakeWorld:
+    """Its first run has begun, which goes on for ever unless `each` says otherwise."""
+    world = FakeWorld(pods, workload, env, **{"life": FOREVER, **each})
+    world.until_event("run-started")
+    return world
 
 
 def all_are(code: int, pods: int = 4) -> dict[int, int | None]:

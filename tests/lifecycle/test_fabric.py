@@ -10,7 +10,7 @@ import pytest
 from tests.fabrics import of_tcpx
 from tests.fake.pod import DIR, INVENTORY
 from tests.fake.world import FakeWorld
-from tests.lifecycle.test_submitted import sleeping
+from tests.lifecycle.test_submitted import printed, sleeping
 
 TCPX = {"A4_PROFILE": "a3-tcpx"}
 
@@ -111,3 +111,4 @@ def test_two_profilers_of_nccl_are_refused(pods: dict[str, str], submitted: dict
     number = world.submit(1, "ddp", env=submitted)
     end = world.ask(0, "wait", run=number)["ok"]["end"]
     assert (end["code"] == 78) == bool(refused) and refused in end["what"], end
+    assert not refused or printed(world, 1, number, 0) == b"", "who reads a run that never begins is answered"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ BACK = 5 + LEASE + 10
 """When a coordinator is back that was away for longer than a lease."""
 Scene = Callable[[FakeWorld], None]
 ZERO = {0: 0, 1: 0, 2: 0, 3: 0}
+NOWHERE = Whereabouts({}, "no place from the metadata server: it stalls")
 
 
 def test_four_pods_form_and_end() -> None:
@@ -64,12 +66,14 @@ def dns_is_down(world: FakeWorld) -> None:
         named(world, pod.index, LATE, 42)
 
 
-def late(world: FakeWorld, index: int) -> None:
-    world.pod(index).starts = 60
+def has(world: FakeWorld, index: int = 2, **fields: Any) -> None:
+    """This pod has other attributes than the others."""
+    for name, value in fields.items():
+        setattr(world.pod(index), name, value)
 
 
 def late_with_its_name_known(world: FakeWorld) -> None:
-    late(world, 2)
+    has(world, starts=60)
     named(world, 2, world.pod(2).address, 0)
 
 
@@ -85,12 +89,6 @@ def attempt_before_is_still_there(world: FakeWorld) -> None:
     world.at(30, world.pod(2).kill)
     world.at(31, world.pod(2).env.clear)
     world.at(31, world.pod(2).start)
-
-
-def slow_metadata(world: FakeWorld, index: int) -> None:
-    world.pod(index).metadata_seconds = 12
-    if index:
-        world.pod(index).whereabouts = Whereabouts({}, "no place from the metadata server: it stalls")
 
 
 def cut_off_for_a_while(world: FakeWorld, index: int, begin: float, end: float, last: float = 0.0) -> None:
@@ -118,21 +116,17 @@ def channel_breaks_before_the_plan(world: FakeWorld) -> None:
         world.at(second, lambda: world.net.cut(2))
 
 
-def slow_round_trips(world: FakeWorld) -> None:
-    world.net.latency = 2.0
-
-
 SCENES: dict[str, Scene] = {
     "an old node answers under its name": partial(named, index=2, first="10.9.9.9", until=40),
     "its name appears late": partial(named, index=2, first="", until=45),
     "DNS is down": dns_is_down,
-    "a worker comes late": partial(late, index=2),
-    "the coordinator comes late": partial(late, index=0),
+    "a worker comes late": partial(has, starts=60),
+    "the coordinator comes late": partial(has, index=0, starts=60),
     "late with its name known": late_with_its_name_known,
     "a stranger first": stranger_first,
     "the attempt before is still there": attempt_before_is_still_there,
-    "slow metadata": partial(slow_metadata, index=2),
-    "slow metadata on the coordinator": partial(slow_metadata, index=0),
+    "slow metadata": partial(has, metadata_seconds=12, whereabouts=NOWHERE),
+    "slow metadata on the coordinator": partial(has, index=0, metadata_seconds=12),
     "the network is away for a while": partial(cut_off_for_a_while, index=2, begin=0, end=50),
     "it starts anew before the plan": partial(starts_anew, index=2, killed=10, again=15),
     "it is away when the last pod comes": partial(starts_anew, index=2, killed=10, again=50),
@@ -141,7 +135,7 @@ SCENES: dict[str, Scene] = {
     "the coordinator is stopped for a lease": coordinator_is_stopped_for_longer_than_a_lease,
     "the coordinator is replaced after a lease": partial(starts_anew, index=0, killed=5, again=BACK, last=BACK + 3),
     "its channel breaks before the plan": channel_breaks_before_the_plan,
-    "slow round trips": slow_round_trips,
+    "slow round trips": lambda world: setattr(world.net, "latency", 2.0),
 }
 
 
@@ -176,22 +170,9 @@ def no_route(world: FakeWorld) -> None:
     never(world, "10.9.9.9")
 
 
-def refused(world: FakeWorld) -> None:
-    """It is there, but no sshd listens: its own agent ended at once."""
-    world.pod(2).programs.pop("sshd")
-
-
 def stranger(world: FakeWorld) -> None:
     world.net.impostors["10.9.9.9"] = JobKeys(b"x" * 32, "other").host_public(2)
     named(world, 2, "10.9.9.9", 10_000)
-
-
-def other_secret(world: FakeWorld) -> None:
-    world.pod(2).secret = b"another secret, also of 32 bytes"
-
-
-def other_epoch(world: FakeWorld) -> None:
-    world.pod(2).env["A4_EPOCH"] = "uid.1.0"
 
 
 def key_taken_out(world: FakeWorld) -> None:
@@ -211,10 +192,10 @@ def no_agent(world: FakeWorld) -> None:
         (partial(never, address="10.0.0.2"), 77, "host key", None),  # that of pod 1
         (partial(never, address="10.9.9.9"), 69, "does not answer", None),
         (no_route, 69, "No route to host", None),
-        (refused, 69, "port 2222 at 10.0.0.3", 66),
+        (partial(has, programs={}), 69, "port 2222 at 10.0.0.3", 66),  # its own agent has ended at once
         (stranger, 77, "host key", 69),
-        (other_secret, 77, "host key", 69),
-        (other_epoch, 77, "host key", 69),
+        (partial(has, secret=b"another secret, also of 32 bytes"), 77, "host key", 69),
+        (partial(has, env={"A4_EPOCH": "uid.1.0"}), 77, "host key", 69),
         (key_taken_out, 77, "refuses the job's SSH key", 69),
         (no_agent, 69, "no a4-agent", 69),
         (lambda world: world.net.isolate(2), 69, "does not answer", 69),

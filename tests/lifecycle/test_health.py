@@ -37,9 +37,8 @@ def health(found: dict[str, Any]) -> dict[int, list[tuple[str, str]]]:
 
 def told_to_end(world: FakeWorld) -> None:
     """As when the job is deleted; nobody's devices can be read any more."""
-    for pod in world.pods:
-        pod.reading_seconds = None
-        pod.signal()
+    world.every(reading_seconds=None)
+    world.signal()
 
 
 def test_what_a_run_changed_is_in_its_result_and_its_text() -> None:
@@ -129,10 +128,8 @@ def test_readings_can_be_switched_off() -> None:
 
 
 def gated(word: str, pods: int = 3, workload: str = "script") -> FakeWorld:
-    world = FakeWorld(pods, workload, {**REPORT, "A4_GATE": word})
-    for pod in world.pods:
-        pod.wish = {"gate": GATES[pod.settings.gate]}
-        pod.health = WELL
+    world = FakeWorld(pods, workload, {**REPORT, "A4_GATE": word}, health=WELL)
+    world.every(wish={"gate": GATES[world.pod(0).settings.gate]})
     return world
 
 

@@ -1,25 +1,26 @@
-"""Pods that are killed, cut off or replaced while others need them."""
+"""Runs on a formed cluster: pods that are killed, cut off or replaced while others need them, and how scripts end."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
 from agent.lifecycle.waits import BEAT_SECONDS
 from tests.fake.pod import KILLED
-from tests.fake.process import FOREVER, Life
-from tests.fake.world import USUAL, FakeWorld
+from tests.fake.process import FOREVER, STUBBORN, Life
+from tests.fake.world import USUAL, FakeWorld, all_are, first_run
 
 LEASE = USUAL.lease
 BEATS = 2 * BEAT_SECONDS
 """A few of them: what may come on top of a lease."""
 
 
-def running(pods: int = 4, workload: str = "script", **env: str) -> FakeWorld:
-    world = FakeWorld(pods, workload, env, life=FOREVER)
-    world.until_event("run-started")
+def running(workload: str = "script", **env: str) -> FakeWorld:
+    world = first_run(env=env, workload=workload)
     world.wait(5)
     return world
 
@@ -73,7 +74,7 @@ def test_lost_pods_end_the_job(happens: Callable[[FakeWorld], None], killed: set
         assert {pod.said()["where"] for pod in world.pods[:2]} == {world.pod(2).where}
 
 
-@pytest.mark.parametrize("lease", [4.0, LEASE, 300.0])
+@pytest.mark.parametrize("lease", [4.0, 300.0])
 @pytest.mark.parametrize("index", [0, 2])
 def test_both_sides_of_a_partition_end(index: int, lease: float) -> None:
     world = running(A4_LEASE_SECONDS=str(lease))
@@ -195,13 +196,6 @@ def test_an_agent_that_is_stopped_for_longer_than_a_lease(index: int) -> None:
     assert world.last() < 5 + 3 * LEASE + BEATS  # what it reads first is old
 
 
-@pytest.mark.parametrize("index", [0, 2])
-def test_an_agent_that_is_stopped_for_a_while(index: int) -> None:
-    world = FakeWorld(4, "script", life=Life(seconds=30 + LEASE))
-    world.at(30, lambda: world.pod(index).pause(LEASE - 5))
-    assert set(world.run().values()) == {0}, world.dump()
-
-
 def test_a_peer_is_tried_about_once_a_second_however_often_its_channel_broke() -> None:
     world = FakeWorld(4)
     world.pod(3).starts = None
@@ -212,3 +206,95 @@ def test_a_peer_is_tried_about_once_a_second_however_often_its_channel_broke() -
     tries = [index for second, index in world.net.dials if second > 40]
     assert tries.count(2) <= 61, world.dump()
     assert len([name for _, name in world.net.lookups if name == world.pod(3).name]) <= 110
+
+
+# How scripts end by themselves
+
+
+def test_all_scripts_end_well() -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=10.0 * (pod.index + 1))
+    assert world.run() == all_are(0), world.dump()
+    assert 40 < world.last() < 45
+    assert world.ends() == dict.fromkeys(range(4), (0, "workload", ""))
+    assert [pod.workloads() for pod in world.pods] == [[("bash", [])]] * 4
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize(
+    ("status", "code"), [(7, 7), (75, 75), (143, 143), (255, 255), (-11, 139), (-9, 137), (-15, 143)]
+)
+def test_one_script_fails(index: int, status: int, code: int) -> None:
+    world = FakeWorld(4, "script", life=FOREVER)
+    world.pod(index).life = Life(status, 20)
+    assert world.run() == all_are(code), world.dump()
+    where = world.pod(index).where
+    assert world.ends() == dict.fromkeys(range(4), (code, "workload", where))
+    for pod in world.others(index):
+        assert pod.workloads() == [("bash", [SIGTERM])]
+    others = "1-3" if index == 0 else "0-1,3"
+    assert f"pods {others} ended because of it" in world.pod(0).said()["why"]
+    assert world.last() < 25
+
+
+def test_a_script_that_the_kernel_kills_because_memory_ran_out() -> None:
+    world = FakeWorld(3, "script", life=FOREVER, memory_kills=4)  # of earlier runs
+    victim = world.pod(2)
+    victim.life = Life(-SIGKILL, 20)
+    world.at(15, lambda: setattr(victim, "memory_kills", 5))
+    assert world.run() == all_are(137, 3), world.dump()
+    why = f"memory ran out in {victim.where}, and the kernel killed processes there"
+    assert world.pod(0).said()["why"].startswith(why)
+
+
+def test_memory_that_ran_out_earlier_is_no_cause_of_a_run_that_never_began() -> None:
+    world = FakeWorld(3, "script", memory_kills=4)  # of earlier runs
+    world.pod(2).refusing["bash"] = errno.ENOENT
+    assert world.run() == all_are(66, 3), world.dump()
+    assert "memory ran out" not in world.pod(0).said()["why"]
+
+
+def test_the_failure_that_arrives_first_decides_whatever_the_stopped_ones_end_with() -> None:
+    world = FakeWorld(4, "script")
+    world.pod(0).life = Life(seconds=None, term_status=3)
+    world.pod(1).life = Life(6, 20.5)
+    world.pod(2).life = Life(seconds=None, term_status=0)
+    world.pod(3).life = Life(5, 20)
+    assert world.run() == all_are(5), world.dump()
+    assert {end[2] for end in world.ends().values()} == {world.pod(3).where}
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_script_that_ignores_sigterm_is_killed(index: int) -> None:
+    world = FakeWorld(4, "script", life=FOREVER)
+    world.pod(index).life = STUBBORN
+    world.pod(1).life = Life(7, 20)
+    assert world.run() == all_are(7), world.dump()
+    assert world.pod(index).workloads() == [("bash", [SIGTERM, SIGKILL])]
+    assert world.last() < 20 + 17
+
+
+def test_what_a_script_leaves_behind_is_swept_and_what_it_prints_stays_unchanged() -> None:
+    world = FakeWorld(2, "script")
+    world.pod(1).life = Life(leftovers=3, output=b"\xff\0 half a line")
+    assert world.run() == all_are(0, 2), world.dump()
+    assert "ended 3 processes" in world.pod(1).log.getvalue()
+    assert world.pod(1).agent.emitted[1] == b"\xff\0 half a line"
+
+
+def test_a_run_that_ends_while_its_silence_is_looked_at_is_not_called_silent() -> None:
+    env = {"A4_WHY_SECONDS": "60", "SLEEP_INFINITY": "true"}
+    world = FakeWorld(2, "script", env, life=Life(seconds=62), evidence_seconds=8)
+    world.wait(200)
+    assert world.asleep(), world.dump()
+    assert "has printed nothing" not in world.pod(0).log.getvalue()
+
+
+def test_a_first_run_that_fits_into_no_message_is_refused() -> None:
+    """An entrypoint's arguments come through no request, which has a limit of its own."""
+    world = FakeWorld(3, "script")
+    world.pod(0).wish = {"args": ("\udcff" * 100_000,) * 8}
+    assert set(world.run().values()) == {2}, world.dump()
+    assert "put long ones into a file" in world.pod(2).said()["why"]
+    assert world.last() < 5

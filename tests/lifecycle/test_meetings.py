@@ -53,26 +53,26 @@ def test_all_go_on_when_the_last_has_arrived() -> None:
     assert walk.answer(0) is None and walk.answer(2) is None
     walk.arrive(1)
     assert [walk.told(pod) for pod in range(3)] == [{"said": {"0": "made", "1": "", "2": ""}}] * 3
-
-
-def test_who_waits_hears_who_is_missing_and_asks_again() -> None:
-    walk = Walk()
-    walk.arrive(2)
-    assert walk.told(2) == {"missing": [0, 1]}
-    walk.arrive(0)
-    walk.arrive(1)
-    assert walk.told(0) == {"missing": [2]} or walk.told(0) == {"said": ALL}
-    walk.arrive(2)
-    assert walk.told(2) == {"said": ALL}
-
-
-def test_meetings_are_told_apart_by_name() -> None:
-    walk = Walk()
-    for pod in (0, 1):
-        walk.arrive(pod, "clone")
     walk.arrive(2, "download")
-    assert walk.told(0) == {"missing": [2]}
-    assert walk.told(2) == {"missing": [0, 1]}
+    assert walk.told(2) == {"missing": [0, 1]}, "who waits hears who is missing, and asks again"
+    walk.arrive(0, "download")
+    walk.arrive(1, "train")
+    assert (walk.told(0), walk.told(1)) == ({"missing": [1]}, {"missing": [0, 2]}), "meetings have names"
+    walk.arrive(1, "download")
+    assert walk.told(1) == {"said": ALL}
+    walk.arrive(2, "download")
+    walk.arrive(0, "download")
+    assert walk.told(2) == walk.told(0) == {"said": ALL}
+
+
+def test_a_process_has_something_to_tell_or_talks_nonsense() -> None:
+    walk = Walk()
+    assert walk.world.ask(2, "tell", run=walk.run, pod=2, line="train: iteration 1/ 9")["ok"] == {}
+    assert f"{walk.run}, pod 2: train: iteration 1/ 9" in walk.world.pod(0).log.getvalue()
+    assert "error" in walk.world.ask(2, "tell", run="script-0", pod=2, line="x")
+    for wrong in ({"pod": 7}, {"says": "x" * (MOST_SAID + 1)}, {"run": "script-0"}):
+        asked = {"run": walk.run, "name": "clone", "pod": 1, "says": "", **wrong}
+        assert "error" in walk.world.ask(1, "arrive", **asked)
 
 
 def test_nobody_waits_for_a_pod_whose_process_is_over() -> None:
@@ -111,17 +111,3 @@ def test_a_lost_pod_ends_the_run_of_those_who_wait_for_it() -> None:
     walk.world.pod(1).kill()
     code = walk.world.ask(0, "wait", run=walk.run)["ok"]["end"]["code"]
     assert code != 0 and walk.answer(0) != {"ok": {"said": {}}}
-
-
-def test_the_coordinator_shows_what_a_process_has_to_tell() -> None:
-    walk = Walk()
-    assert walk.world.ask(2, "tell", run=walk.run, pod=2, line="train: iteration 1/ 9")["ok"] == {}
-    assert f"{walk.run}, pod 2: train: iteration 1/ 9" in walk.world.pod(0).log.getvalue()
-    assert "error" in walk.world.ask(2, "tell", run="script-0", pod=2, line="x")
-
-
-@pytest.mark.parametrize("wrong", [{"pod": 7}, {"says": "x" * (MOST_SAID + 1)}, {"run": "script-0"}])
-def test_nonsense_is_refused(wrong: Mapping[str, Any]) -> None:
-    walk = Walk()
-    asked = {"run": walk.run, "name": "clone", "pod": 1, "says": "", **wrong}
-    assert "error" in walk.world.ask(1, "arrive", **asked)

@@ -10,29 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.decide import messages
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
-from agent.decide.messages import (
-    Answer,
-    Ask,
-    AskEvidence,
-    Beat,
-    Cluster,
-    Done,
-    Evidence,
-    Go,
-    Inventory,
-    Message,
-    Prepare,
-    Prepared,
-    RunNoted,
-    SendPlan,
-    SendResult,
-    Stop,
-    Stopping,
-    TellFacts,
-    message,
-)
 from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.ranks import RankEnd
@@ -46,28 +26,28 @@ LEASE = 12.0
 END = JobEnd(3, "what", "where", "why")
 FACTS = Facts(2, "nonce", "1", "node", "10.0.0.3", "eth0", 8, 8, {"physical_host": ("a", "b")})
 OF_WORKERS = (
-    TellFacts(FACTS),
-    Inventory({"mpirun": "/mpirun"}, {"agent-started": 1.0}),
-    Prepared("RUN"),
-    Done("RUN", PartEnd(0, notes={"x": 1}, ranks={16: RankEnd(0)})),
-    Evidence("RUN", "it hangs"),
-    Ask(1, "read", {"run": "RUN", "pod": 0, "offset": 0, "most": 100, "wait": False}),
-    Ask(1, "submit", {"spec": {"workload": "script", "hosts": ["1"]}}),
-    Answer(1, {"ok": {}}),
-    Stopping(END),
-    Beat(1.0),
+    messages.TellFacts(FACTS),
+    messages.Inventory({"mpirun": "/mpirun"}, {"agent-started": 1.0}),
+    messages.Prepared("RUN"),
+    messages.Done("RUN", PartEnd(0, notes={"x": 1}, ranks={16: RankEnd(0)})),
+    messages.Evidence("RUN", "it hangs"),
+    messages.Ask(1, "read", {"run": "RUN", "pod": 0, "offset": 0, "most": 100, "wait": False}),
+    messages.Ask(1, "submit", {"spec": {"workload": "script", "hosts": ["1"]}}),
+    messages.Answer(1, {"ok": {}}),
+    messages.Stopping(END),
+    messages.Beat(1.0),
 )
 OF_COORDINATORS = (
-    SendPlan("eJw="),
-    Prepare("x-1", RunSpec("script"), (0, 1, 2)),
-    Go("RUN"),
-    Stop("RUN"),
-    AskEvidence("RUN"),
-    RunNoted(RunSummary("RUN", until=3.0, code=0, what="x")),
-    Cluster({1: Loss("gone", 1.0)}, {1: "late"}),
-    Ask(1, "read", {"run": "RUN", "pod": 2, "offset": 0, "most": 100, "wait": False}),
-    Answer(1, {"ok": {}}),
-    SendResult(END, "RUN"),
+    messages.SendPlan("eJw="),
+    messages.Prepare("x-1", RunSpec("script"), (0, 1, 2)),
+    messages.Go("RUN"),
+    messages.Stop("RUN"),
+    messages.AskEvidence("RUN"),
+    messages.RunNoted(RunSummary("RUN", until=3.0, code=0, what="x")),
+    messages.Cluster({1: Loss("gone", 1.0)}, {1: "late"}),
+    messages.Ask(1, "read", {"run": "RUN", "pod": 2, "offset": 0, "most": 100, "wait": False}),
+    messages.Answer(1, {"ok": {}}),
+    messages.SendResult(END, "RUN"),
 )
 DEEP: Any = []
 for _ in range(600):
@@ -110,9 +90,9 @@ def odd(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-def nonsense(all_said: tuple[Any, ...]) -> st.SearchStrategy[Message]:
+def nonsense(all_said: tuple[Any, ...]) -> st.SearchStrategy[messages.Message]:
     """One of these with something odd somewhere, or as it is."""
-    given = [message(said) for said in all_said]
+    given = [messages.message(said) for said in all_said]
     changed = [(one, path) for one in given for path in places(one)]
     odd_ones = st.builds(lambda one, new: odd(one[0], one[1], new), st.sampled_from(changed), st.sampled_from(ODD))
     return st.sampled_from(given) | odd_ones
@@ -128,7 +108,7 @@ def named(value: Any, run: str) -> Any:
 def new_world() -> FakeWorld:
     # One that only says that it ends waits for another coordinator so long.
     env = {"A4_LEASE_SECONDS": str(LEASE), "A4_PEER_TIMEOUT_SECONDS": "60"}
-    return FakeWorld(PODS, "script", env, life=Life(seconds=30.0))
+    return FakeWorld(PODS, "script", env, life=Life(seconds=18.0))
 
 
 def running() -> FakeWorld:
@@ -141,12 +121,12 @@ def running() -> FakeWorld:
 def expect_no_bug(world: FakeWorld) -> None:
     codes = world.run()
     assert 70 not in codes.values(), world.dump()
-    assert world.last() < 35 + 3 * LEASE + 30, world.dump()
+    assert world.last() < 23 + 3 * LEASE + 30, world.dump()
 
 
 @examples(50)
 @given(nonsense(OF_WORKERS))
-def test_what_a_worker_says(said: Message) -> None:
+def test_what_a_worker_says(said: messages.Message) -> None:
     world = running()
     world.slip_in(named(said, world.pod(0).state()["run"]["id"]), 2)
     expect_no_bug(world)
@@ -154,7 +134,7 @@ def test_what_a_worker_says(said: Message) -> None:
 
 @examples(50)
 @given(nonsense(OF_WORKERS))
-def test_what_a_worker_says_while_the_cluster_forms(said: Message) -> None:
+def test_what_a_worker_says_while_the_cluster_forms(said: messages.Message) -> None:
     world = new_world()
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
@@ -167,14 +147,14 @@ def test_facts_of_another_pod(index: int) -> None:
     world = new_world()
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
-    world.slip_in(message(TellFacts(FACTS._replace(index=index))), 2)
+    world.slip_in(messages.message(messages.TellFacts(FACTS._replace(index=index))), 2)
     assert set(world.run().values()) == {75}, world.dump()
     assert f"facts of pod {index}" in world.pod(0).said()["why"]
 
 
 @examples(50)
 @given(nonsense(OF_COORDINATORS))
-def test_what_a_coordinator_says(said: Message) -> None:
+def test_what_a_coordinator_says(said: messages.Message) -> None:
     world = running()
     world.slip_in(named(said, world.pod(0).state()["run"]["id"]), 0, 2)
     expect_no_bug(world)

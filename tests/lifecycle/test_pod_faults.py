@@ -15,23 +15,14 @@ from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_O
 from tests.fake.machine import FakeMachine
 from tests.fake.pod import DIR
 from tests.fake.process import FOREVER, Life
-from tests.fake.world import FakeWorld, all_are
-
-START_SECONDS = 15.0
-
-
-def running() -> FakeWorld:
-    world = FakeWorld(4, "script", life=Life(0, 100))
-    world.until_event("run-started")
-    return world
-
+from tests.fake.world import FakeWorld, all_are, first_run
 
 # sshd
 
 
 @pytest.mark.parametrize("index", [0, 2])
 def test_an_sshd_that_dies_now_and_then_is_started_again(index: int) -> None:
-    world = running()
+    world = first_run(life=Life(0, 100))
     for count in range(7):
         world.at(5 + 13 * count, world.pod(index).kill_sshd)
     assert world.run() == all_are(0), world.dump()
@@ -40,7 +31,7 @@ def test_an_sshd_that_dies_now_and_then_is_started_again(index: int) -> None:
 
 @pytest.mark.parametrize("index", [0, 2])
 def test_an_sshd_that_dies_six_times_in_a_minute_ends_the_job(index: int) -> None:
-    world = running()
+    world = first_run(life=Life(0, 100))
     for count in range(6):
         world.at(10 + 5 * count, world.pod(index).kill_sshd)
     assert world.run() == all_are(71), world.dump()
@@ -125,8 +116,7 @@ def test_a_full_disk_when_the_hostfile_is_written(index: int) -> None:
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_run_directory_that_becomes_full(index: int) -> None:
     """Not even the agent's own state can be written any more; the others hear of it all the same."""
-    world = FakeWorld(4, "script", life=FOREVER)
-    world.until_event("run-started")
+    world = first_run()
     world.pod(index).failing[DIR.path] = errno.ENOSPC
     world.at(30, world.pod(1).signal)
     codes = world.run()
@@ -136,7 +126,7 @@ def test_a_run_directory_that_becomes_full(index: int) -> None:
 
 def test_a_run_directory_that_is_full_for_a_while() -> None:
     """The probe's file could not be touched: no reason to end a job."""
-    world = running()
+    world = first_run(life=Life(0, 100))
     world.at(30, lambda: world.pod(2).failing.update({DIR.alive: errno.ENOSPC}))
     world.at(40, world.pod(2).failing.clear)
     assert world.run() == all_are(0), world.dump()
@@ -203,21 +193,16 @@ def test_a_full_run_directory_is_told_with_what_to_do() -> None:
         (errno.EMFILE, 71, "limit of open files"),
         (errno.EAGAIN, 71, "limit (pids.max"),
         (errno.ENOEXEC, 66, ""),
+        (errno.ENOENT, 66, ""),
     ],
 )
 def test_a_workload_that_the_system_does_not_start(index: int, number: int, code: int, why: str) -> None:
-    world = FakeWorld(4, "script")
+    world = FakeWorld(4, "script", life=FOREVER)
     world.pod(index).refusing["bash"] = number
     assert world.run() == all_are(code), world.dump()
+    assert set(world.ends().values()) == {(code, "agent", world.pod(index).where)}
     for pod in world.pods:
         assert os.strerror(number) in pod.said()["what"] and why in pod.said()["why"]
-
-
-def test_no_mpirun_is_told_to_all() -> None:
-    world = FakeWorld(4, "connectivity")
-    world.pod(0).programs.pop("mpirun")
-    assert world.run() == all_are(66), world.dump()
-    assert world.last() < 10
 
 
 @pytest.mark.parametrize(
@@ -240,11 +225,12 @@ def test_an_mpirun_of_no_use_is_told_to_all(inventory: dict[str, str], why: str,
     assert not any(pod.workloads() for pod in world.pods)
 
 
-def test_an_early_failure_waits_for_pods_that_are_still_starting() -> None:
+def test_no_mpirun_is_told_to_all_also_to_pods_that_are_still_starting() -> None:
     world = FakeWorld(4, "connectivity")
     world.pod(0).programs.pop("mpirun")
     world.pod(3).starts = 12
     assert world.run() == all_are(66), world.dump()
+    assert world.last() < 22
 
 
 @pytest.mark.parametrize("index", [0, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import io
+import itertools
 import json
 import re
 from typing import Any, NoReturn
@@ -19,8 +20,8 @@ from agent.machine.api import SERVER_SECONDS
 from scripts.result_schema import result_schema
 from tests.fake.pod import DIR
 from tests.fake.process import FOREVER, Life
-from tests.fake.world import FakeWorld
-from tests.lifecycle.test_submitted import ends, printed, sleeping
+from tests.fake.world import FakeWorld, first_run
+from tests.lifecycle.test_submitted import ends, sleeping
 
 SCHEMA = result_schema(strict=True)
 RESULTS = "/gcs/testbed-logs/job/uid.0.0"
@@ -68,25 +69,15 @@ def test_a_run_that_ends_well() -> None:
         assert phases["plan-ready"] <= phases["process-started"] < phases["process-ended"]
 
 
-@pytest.mark.parametrize(("life", "status"), [(Life(-9, 5), "failed"), (FOREVER, "ended")])
-def test_a_run_that_does_not(life: Life, status: str) -> None:
-    world = FakeWorld(3, "script", REPORT)
+@pytest.mark.parametrize(("life", "status"), [(Life(), "passed"), (Life(-9, 5), "failed"), (FOREVER, "ended")])
+def test_the_end_of_the_log_says_where_they_are(life: Life, status: str) -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": RESULTS})
     world.pod(1).life = life
-    for pod in world.pods:
-        world.at(8, pod.signal)
+    world.at(20, world.signal)
     world.run()
     assert result(world)["verdict"]["status"] == status
-
-
-@pytest.mark.parametrize(("code", "env"), [(0, {"A4_RESULTS_DIR": RESULTS}), (3, {"A4_RESULTS_DIR": RESULTS}), (0, {})])
-def test_the_end_of_the_log_says_where_they_are(code: int, env: dict[str, str]) -> None:
-    """Unless they go with the pod."""
-    world = FakeWorld(2, "script", env)
-    world.pod(1).life = Life(code, 5)
-    world.run()
     where = "results and logs of this attempt"
-    assert (f"{where}: {RESULTS}\n" in world.pod(0).log.getvalue()) == bool(env)
-    assert where not in world.pod(1).log.getvalue() + ("" if env else world.pod(0).log.getvalue())
+    assert [f"{where}: {RESULTS}\n" in pod.log.getvalue() for pod in world.pods] == [True, False, False]
 
 
 def test_pods_that_differ_stand_in_it() -> None:
@@ -102,8 +93,7 @@ def test_results_of_an_earlier_start_of_the_same_attempt_stay_as_they_are(is_slo
     """As Kueue admits a job again that it has preempted: results and logs of every pod lie beside the first ones. Of a
     bucket that answers too late nobody knows whether there are some."""
     world, earlier = FakeWorld(2, "script"), f"{RESULTS}/pod-logs/coordinator.log"
-    for pod in world.pods:
-        pod.bucket, pod.life = True, Life(seconds=40)
+    world.every(bucket=True, life=Life(seconds=40))
     world.pod(0).stored[earlier] = "of before"
     if is_slow:
         world.pod(0).storage = "stuck"
@@ -131,33 +121,19 @@ def test_a_start_that_comes_to_no_run_keeps_the_log_of_an_earlier_one() -> None:
 # When they are announced
 
 
-def test_a_success_is_said_when_its_results_are_there() -> None:
-    world = FakeWorld(2, "script", REPORT)
-    world.until(lambda: "done: " in world.pod(0).log.getvalue())
-    assert f"{RESULTS}/result.json" in world.pod(0).stored
-    assert world.pod(0).said()["code"] == 0, "Kubernetes hears of it at once"
-    assert set(world.run().values()) == {0}
-    assert "done: " in world.pod(0).stored[f"{RESULTS}/pod-logs/coordinator.log"], "and it is part of the log"
-
-
-def test_who_waits_for_a_run_hears_of_its_end_when_its_results_are_there() -> None:
-    world = sleeping(2, REPORT)
-    run = world.submit(1, "script")
-    told = ends(world, 1, run)
-    assert (told["results"], told["missing"]) == (f"{RESULTS}/runs/{run}", "")
-    assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
-
-
 def test_a_slow_results_directory_delays_the_words_and_nobody_else() -> None:
-    world = FakeWorld(3, "script", REPORT)
-    world.until_event("run-started")
+    world = first_run(3, REPORT, life=Life())
     world.pod(0).storage = "stuck"
     world.until_event("run-ended", 0)
     world.wait(7)
     assert "done: " not in world.pod(0).log.getvalue()
+    assert world.pod(0).said()["code"] == 0, "Kubernetes hears of it at once"
     assert [pod.code for pod in world.others(0)] == [0, 0], "they do not wait for it"
     world.pod(0).storage = ""
+    world.until(lambda: "done: " in world.pod(0).log.getvalue())
+    assert f"{RESULTS}/result.json" in world.pod(0).stored
     assert set(world.run().values()) == {0}
+    assert "done: " in world.pod(0).stored[f"{RESULTS}/pod-logs/coordinator.log"], "and it is part of the log"
     assert "not stored" not in world.pod(0).log.getvalue()
 
 
@@ -197,14 +173,14 @@ def test_a_results_directory_that_takes_nothing_any_more_does_not_change_the_end
 
 def test_neither_does_a_run_directory_that_is_full() -> None:
     """Results are in it, too, unless another directory is set."""
-    world = FakeWorld(3, "script", life=Life(seconds=100, output=b"words\n"))
-    world.until_event("run-started")
+    world = first_run(3, life=Life(seconds=100, output=b"words\n"))
     world.wait(5)
-    for pod in world.pods:
-        pod.storage, pod.failing = FULL, {f"{DIR.path}/": errno.ENOSPC}
+    world.every(storage=FULL, failing={f"{DIR.path}/": errno.ENOSPC})
     assert set(world.run().values()) == {0}, world.dump()
     assert world.last() < 100 + 15
-    assert "not stored in /run/a4-agent/results: result.json" in world.pod(0).log.getvalue()
+    log = world.pod(0).log.getvalue()
+    assert "not stored in /run/a4-agent/results: result.json" in log
+    assert "results and logs of this attempt" not in log, "they go with the pod"
 
 
 def test_without_a_spool_the_files_are_stored_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +241,8 @@ def test_a_report_that_takes_for_ever_ends_with_the_pods_patience(is_told: bool,
     world.pod(0).report_life = FOREVER
     world.until_event("result-known")
     before = world.seconds
-    for pod in world.pods if is_told else ():
-        pod.signal()
+    if is_told:
+        world.signal()
     assert set(world.run().values()) == {0}
     assert world.last() - before < most
     assert f"not stored in {RESULTS}: report.html" in world.pod(0).log.getvalue()
@@ -278,7 +254,9 @@ def test_the_report_of_a_later_run_is_its_own() -> None:
     runs = []
     for _ in range(2):  # the page of the first is still made
         runs.append(world.submit(1, "script"))
-        ends(world, 1, runs[-1])
+        told = ends(world, 1, runs[-1])
+        assert (told["results"], told["missing"]) == (f"{RESULTS}/runs/{runs[-1]}", "")
+        assert f"{RESULTS}/runs/{runs[-1]}/result.json" in world.pod(0).stored, "whoever waits hears of it then"
     world.wait(80)
     pages = [world.pod(0).stored[f"{RESULTS}/runs/{run}/report.html"] for run in runs]
     assert pages == [f"page of /run/a4-agent/runs/{run}/result.json" for run in runs]
@@ -320,38 +298,13 @@ def test_a_page_that_is_given_up_is_not_waited_for() -> None:
     assert world.seconds - before < 90
 
 
-@pytest.mark.parametrize("run", ["../runs/x", ".", "", "no-such"])
-@pytest.mark.parametrize("name", ["result.json", "../../secret", "token"])
-def test_nothing_else_is_read(run: str, name: str) -> None:
+def test_nothing_else_is_read() -> None:
     world = sleeping(2)
-    answer = world.ask(0, "read", run=run, pod=0, file=name, offset=0, most=300)
-    assert answer.get("error") or answer["ok"]["frames"] == [], answer
-    if run == "no-such" and name != "result.json":
-        assert answer["error"]["what"] == f"no run has a file {name!r} to read"
-
-
-# Progress
-
-
-def note_doing(world: FakeWorld, run: str, what: str) -> str:
-    """A run of `collectives` has noted what it is doing; the file."""
-    doing = {"step": "doing", "what": what, "number": 31, "of": 120}
-    start = {"step": "start", "version": 1, "program": "collectives", "ranks": 16, "backend": "nccl", "versions": {}}
-    record = f"/run/a4-agent/runs/{run}/record.jsonl"
-    world.pod(0).agent.files[record] = "".join(json.dumps(line) + "\n" for line in (start, doing))
-    return record
-
-
-def test_a_long_run_says_what_it_does_and_is_still_silent() -> None:
-    world = sleeping(2, {"A4_STALL_TIMEOUT_SECONDS": "24"}, life=FOREVER)
-    run = world.submit(1, "collectives")
-    world.wait(3)
-    note_doing(world, run, "all_reduce, 1 GiB")
-    told = ends(world, 1, run)
-    assert told["end"]["code"] == 124, world.dump()
-    said = printed(world, 1, run, 0).decode()
-    assert f"a4-agent: {run}, 20 s: all_reduce, 1 GiB (31 of 120)\n" in said
-    assert said.count(run) >= 2, said
+    for run, name in itertools.product(["../runs/x", ".", "", "no-such"], ["result.json", "../../secret", "token"]):
+        answer = world.ask(0, "read", run=run, pod=0, file=name, offset=0, most=300)
+        assert answer.get("error") or answer["ok"]["frames"] == [], answer
+        if run == "no-such" and name != "result.json":
+            assert answer["error"]["what"] == f"no run has a file {name!r} to read"
 
 
 # Baselines

@@ -1,4 +1,5 @@
-"""What programs write into A4_SERIES_FILE comes into result.json: at the end, and of a pod that is lost before that."""
+"""What programs and ranks leave comes into result.json: what they write into A4_SERIES_FILE, also that of a pod that is
+lost before the end; when the first collective was complete; and what a rank had loaded."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from typing import Any
 import pytest
 
 from agent.lifecycle.runs.part_files import PIECE, SERIES_SECONDS
-from tests.fake.process import FOREVER, Life
-from tests.fake.world import FakeWorld
+from tests.fake.process import Life
+from tests.fake.world import FakeWorld, first_run
 from tests.lifecycle.test_results import REPORT, result
+from tests.lifecycle.test_submitted import ends, running
 
 
-def running(pods: int = 3) -> FakeWorld:
-    world = FakeWorld(pods, "script", REPORT, life=FOREVER)
-    world.until_event("run-started")
+def reported(pods: int = 3) -> FakeWorld:
+    world = first_run(pods, REPORT)
     world.wait(5)
     return world
 
@@ -45,7 +46,7 @@ def curves(found: dict[str, Any]) -> dict[int, list[float]]:
 
 
 def test_what_all_pods_wrote_until_the_end() -> None:
-    world = running()
+    world = reported()
     for index in (0, 2):
         write(world, index, record(1, index + 0.5))
     write(world, 2, "step 2\n" + record(3, 9.0).rstrip())
@@ -60,13 +61,13 @@ def test_what_all_pods_wrote_until_the_end() -> None:
 
 
 def test_an_empty_file_is_said() -> None:
-    world = running(2)
+    world = reported(2)
     write(world, 1, "")
     assert finish(world)["warnings"] == ["A4_SERIES_FILE on pod 1 is empty, or no regular file"]
 
 
 def test_a_pod_that_writes_nothing_more_says_nothing_more() -> None:
-    world = running(2)
+    world = reported(2)
     write(world, 1, "".join(record(step, step) for step in range(1000)))
     world.wait(2 * SERIES_SECONDS)
     told = world.net.carried
@@ -75,7 +76,7 @@ def test_a_pod_that_writes_nothing_more_says_nothing_more() -> None:
 
 
 def test_a_lost_pod_has_told_what_it_wrote_before() -> None:
-    world = running()
+    world = reported()
     write(world, 1, record(1, 1.5) + record(2, 1.25) + "\n" * PIECE)
     write(world, 2, record(1, 2.5))
     world.wait(SERIES_SECONDS + 2)
@@ -89,7 +90,7 @@ def test_a_lost_pod_has_told_what_it_wrote_before() -> None:
 
 @pytest.mark.parametrize("threadless", [False, True])
 def test_a_long_file_is_read_to_its_end(threadless: bool) -> None:
-    world = running(2)
+    world = reported(2)
     world.pod(1).threadless = threadless
     write(world, 1, "".join(record(step, step) for step in range(10_000)))
     world.wait(2 * SERIES_SECONDS)
@@ -103,3 +104,60 @@ def test_without_such_files_nothing_is_said() -> None:
     world = FakeWorld(2, "script", REPORT, life=Life(0, 4 * SERIES_SECONDS))
     world.run()
     assert "series" not in result(world)
+
+
+# The first collective
+
+
+ROW = "  1048576   262144   float   sum   -1   41.5   25.27   47.38   0   41.1   25.51   47.84   0\n"
+NOTHING = "# nThread 1 nGpus 1\n#  size  count  type\n 10-0-0-1:77 [0] NCCL INFO 12 34 float\n"
+
+
+def result_of(world: FakeWorld, run: str) -> dict[str, Any]:
+    for pod in world.pods:
+        pod.agent.children[-1].die(0)
+    ends(world, 0, run)
+    found: dict[str, Any] = json.loads(world.pod(0).agent.files[f"/run/a4-agent/runs/{run}/result.json"])
+    return found
+
+
+def moments(found: dict[str, Any]) -> dict[int, float]:
+    """Pod → seconds after the lead's process was started; pods that do not know it are left out."""
+    start = found["pods"][0]["phases"]["process-started"]
+    phases = {pod["index"]: pod["phases"] for pod in found["pods"]}
+    return {index: known["first-collective"] - start for index, known in phases.items() if "first-collective" in known}
+
+
+@pytest.mark.parametrize("cut", [1, 30, len(ROW) - 1])
+def test_the_first_row_of_a_table_in_whatever_pieces_it_comes(cut: int) -> None:
+    world, run = running("nccl", 3)
+    lead = world.pod(0).agent.children[-1]
+    for text in (NOTHING, ROW[:cut]):
+        lead.output(1, text.encode())
+        world.wait(10)
+    lead.output(1, ROW[cut:].encode())
+    world.wait(10)
+    lead.output(1, ROW.encode())
+    assert moments(result_of(world, run)) == pytest.approx(dict.fromkeys(range(3), 25.0), abs=0.5)
+
+
+def left(world: FakeWorld, index: int, run: str, **files: str) -> None:
+    for name, text in files.items():
+        world.pod(index).agent.files[f"/run/a4-agent/runs/{run}/why/{name}"] = text
+
+
+def test_what_ranks_have_left_on_each_pod() -> None:
+    world, run = running("script", 3)
+    start = world.pod(0).agent.wall()
+    versions = '{"python": "3.12.1", "torch": "2.%d.0", "cuda": 13}'
+    left(world, 0, run, **{"first-collective": str(start + 1), "versions.json": versions % 8})
+    left(world, 1, run, **{"first-collective": str(start + 2), "versions.json": versions % 9})
+    left(world, 2, run, **{"first-collective": "soon", "versions.json": '{"torch"'})
+    found = result_of(world, run)
+    known = moments(found)
+    assert set(known) == {0, 1} and known[1] - known[0] == pytest.approx(1.0)
+    assert {name: found["versions"].get(name) for name in ("python", "torch", "cuda")} == {
+        "python": "3.12.1",
+        "torch": "2.8.0, 2.9.0",
+        "cuda": None,
+    }

@@ -1,21 +1,21 @@
-"""Pods that are told to end: the coordinator, one worker, all of them, in every phase."""
+"""Pods that are told to end: the coordinator, one worker, all of them, in every phase, and in their sleep."""
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2
 
 import pytest
 
+from tests.fake.pod import KILLED
 from tests.fake.process import FOREVER, STUBBORN, Life
-from tests.fake.world import USUAL, FakeWorld, all_are
+from tests.fake.world import USUAL, FakeWorld, all_are, first_run
 
 GRACE = USUAL.grace
 
 
-def forever(pods: int = 4, life: Life = FOREVER, **env: str) -> FakeWorld:
-    return FakeWorld(pods, "script", env, life=life)
+def forever() -> FakeWorld:
+    return FakeWorld(4, "script", life=FOREVER)
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130)])
@@ -54,8 +54,7 @@ def test_who_has_the_result_keeps_its_code(index: int) -> None:
 
 @pytest.mark.parametrize("life", [FOREVER, STUBBORN])
 def test_one_worker_during_the_run(life: Life) -> None:
-    world = forever(life=life)
-    world.until_event("run-started")
+    world = first_run(life=life)
     world.pod(2).signal()
     assert world.run() == {0: 75, 1: 75, 2: 143, 3: 75}, world.dump()
     assert world.last() < GRACE
@@ -94,40 +93,9 @@ def test_one_worker_long_before_the_coordinator_comes() -> None:
     assert world.run() == {0: 69, 1: 69, 2: 143, 3: 69}, world.dump()
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-@pytest.mark.parametrize(("pods", "gap"), [(3, 0.0), (3, 0.0005), (3, 0.05), (3, 0.5), (4, 0.4)])
-def test_all_pods_in_any_order(order: tuple[int, ...], pods: int, gap: float) -> None:
-    """During the run, or while a fourth pod is waited for."""
-    world = forever(pods)
-    world.pods[-1].starts = 0.0 if pods == 3 else None
-    for place, index in enumerate(order):
-        world.at(20 + place * gap, world.pod(index).signal)
-    assert world.run() == all_are(143, 3), world.dump()
-    assert world.last() < 20 + GRACE - 3
-
-
-@pytest.mark.parametrize(("gap", "grace"), [(0.0, GRACE), (0.3, GRACE), (0.0, 10.0)])
-def test_all_pods_whose_scripts_take_the_signal_badly(gap: float, grace: float) -> None:
-    world = forever(4, STUBBORN, A4_GRACE_SECONDS=str(grace))
-    for pod in world.pods:
-        world.at(5 + gap * (3 - pod.index), pod.signal)
-    assert world.run() == all_are(143), world.dump()
-    assert world.last() < 5 + grace - 3, world.dump()
-
-
-def test_all_pods_with_scripts_that_end_with_a_code_of_their_own() -> None:
-    """A checkpoint takes 5 s and ends 0 or 3: the job was told to end nevertheless."""
-    world = forever(4, Life(seconds=None, term_seconds=5, term_status=3))
-    world.pod(1).life = Life(seconds=None, term_seconds=5, term_status=0)
-    world.until_event("run-started")
-    for pod in world.pods:
-        world.at(5 + 0.2 * pod.index, pod.signal)
-    assert world.run() == all_are(143), world.dump()
-
-
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_second_signal_hurries(index: int) -> None:
-    world = forever(4)
+    world = forever()
     world.pod(index).life = STUBBORN
     world.until_event("run-started")
     world.at(5, world.pod(index).signal)
@@ -155,9 +123,8 @@ def test_a_signal_at_every_moment_of_a_short_job() -> None:
     """Told before its result: 143; after it: the result. Never anything else, whoever is told."""
     for step in range(60):
         world = FakeWorld(3, "script", seed=step)
-        for pod in world.pods:
-            pod.life = Life(7, 0.5)
-            world.at(0.02 * step, pod.signal)
+        world.every(life=Life(7, 0.5))
+        world.at(0.02 * step, world.signal)
         codes = world.run()
         first = world.pod(0).code
         assert first in (7, 143), world.dump()
@@ -175,7 +142,11 @@ def test_a_signal_while_pods_that_start_late_are_waited_for_to_hear_of_the_end()
 
 @pytest.mark.parametrize("number", [SIGUSR1, SIGUSR2])
 def test_a_signal_for_workloads_reaches_their_processes_in_that_pod_alone(number: int) -> None:
+    """Before there is one it means nothing."""
     world = forever()
+    world.until(lambda: world.pod(1).living)
+    early = world.pod(1).agent
+    early.call(partial(early.role.parts.signal, number))
     world.until_event("run-started")
     world.wait(1)
     for agent in (world.pod(0).agent, world.pod(2).agent):
@@ -186,11 +157,106 @@ def test_a_signal_for_workloads_reaches_their_processes_in_that_pod_alone(number
     assert world.run() == all_are(143)
 
 
-def test_a_signal_for_workloads_means_nothing_before_there_is_one() -> None:
-    world = forever()
-    world.until(lambda: world.pod(1).living)
-    agent = world.pod(1).agent
-    agent.call(lambda: agent.role.parts.signal(SIGUSR1))
-    world.until_event("run-started")
+# SLEEP_INFINITY: the formed cluster stays after its result, until it is told to go
+
+
+TERMINATED = 143
+"""The code of a pod that is told to end while it sleeps after a 0, with which Kubernetes would count it as complete."""
+
+
+def asleep(code: int, pods: int = 4) -> FakeWorld:
+    """A cluster that sleeps since about second 10."""
+    world = FakeWorld(pods, "script", {"SLEEP_INFINITY": "true"})
+    world.pod(pods - 1).life = Life(code, 10)
+    world.until(world.asleep)
+    world.wait(20)
+    assert world.asleep(), world.dump()
+    assert {pod.said()["code"] for pod in world.pods} == {code}
+    return world
+
+
+@pytest.mark.parametrize(("code", "pods"), [(0, 4), (7, 4), (7, 1)])
+def test_it_stays_until_the_coordinator_is_told(code: int, pods: int) -> None:
+    world = asleep(code, pods)
+    world.wait(4000)
+    assert all(pod.living for pod in world.pods), world.dump()
     world.pod(0).signal()
-    assert world.run() == all_are(143)
+    assert set(world.run(5000).values()) == {code or TERMINATED}, world.dump()
+    assert world.last() < 4000 + 35
+
+
+@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_worker_that_goes_leaves_the_rest(is_told: bool, code: int) -> None:
+    world = asleep(code)
+    if is_told:
+        world.pod(2).signal()
+        world.wait(0.5)
+        error = world.ask(1, "submit", spec={"workload": "exec", "args": ["x"]})["error"]
+        assert error["code"] == 75 and "--exclude 2" in error["hint"], error
+    else:
+        world.pod(2).kill()
+    world.wait(200)
+    assert [pod.living for pod in world.pods] == [True, True, False, True], world.dump()
+    assert is_told or f"{world.pod(2).where}, is lost: " in world.pod(0).log.getvalue()
+    world.pod(0).signal()
+    told = code or TERMINATED
+    assert world.run() == {0: told, 1: told, 2: told if is_told else KILLED, 3: told}, world.dump()
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_lost_coordinator_ends_every_worker_with_the_recorded_code(code: int) -> None:
+    world = asleep(code)
+    world.pod(0).kill()
+    assert world.run() == {0: KILLED, 1: code, 2: code, 3: code}, world.dump()
+    assert world.last() < 30 + USUAL.lease + 10
+
+
+@pytest.mark.parametrize(("index", "back"), [(0, 10_000), (2, 50)])
+def test_a_silent_pod_is_taken_back_or_all_end_with_the_recorded_code(index: int, back: float) -> None:
+    world = asleep(7)
+    world.net.isolate(index)
+    world.at(back, lambda: world.net.heal(index))
+    world.at(300, world.pod(0).signal)
+    assert set(world.run().values()) == {7}, world.dump()
+
+
+def test_a_sleeping_worker_that_starts_anew_does_not_sleep_for_ever() -> None:
+    world = asleep(0)
+    world.pod(2).kill()
+    world.at(60, world.pod(2).start)
+    world.wait(1000)
+    assert [world.pod(index).living for index in (0, 1, 3)] == [True] * 3, world.dump()
+    assert world.pod(2).code in (69, 75), world.dump()
+
+
+@pytest.mark.parametrize("scene", ["forming", "running"])
+def test_a_signal_before_the_result_ends_a_job_that_would_sleep(scene: str) -> None:
+    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
+    if scene == "forming":
+        world.pod(2).starts = 1000
+    world.at(5, world.pod(0).signal)
+    world.at(5.5, world.pod(1).signal)
+    if scene == "running":
+        world.at(5.8, world.pod(2).signal)
+    world.wait(60)
+    assert world.pod(0).code == world.pod(1).code == 143, world.dump()
+
+
+def test_a_signal_after_the_result_of_a_job_that_does_not_sleep_changes_no_code() -> None:
+    world = FakeWorld(3, "script")
+    world.until_event("result-known", 0, 1)
+    world.net.isolate(2)  # pod 0 waits for its word that it knows the result
+    world.pod(0).signal()
+    world.run()
+    assert (world.pod(0).code, world.pod(1).code) == (0, 0), world.dump()
+
+
+def test_a_signal_after_a_release_changes_no_code() -> None:
+    world = asleep(0)
+    world.every(life=Life(seconds=None, term_seconds=1.0))
+    world.submit(0, "script")
+    world.wait(10)
+    assert world.ask(0, "release", force=True)["ok"] == {"code": 0}
+    world.pod(0).signal()
+    assert set(world.run().values()) == {0}, world.dump()

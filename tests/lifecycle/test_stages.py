@@ -236,8 +236,9 @@ def storage_of(start: str, *, records: bool) -> Storage:
     return storage
 
 
-def run(site: Fake, stages: Sequence[Stage] = STAGES) -> None:
+def run(site: Fake, stages: Sequence[Stage] = STAGES) -> Fake:
     carry_out(Pipeline("run", 0, [0], stages), site)
+    return site
 
 
 def check_names(storage: Storage) -> None:
@@ -253,8 +254,7 @@ def check_names(storage: Storage) -> None:
 @pytest.mark.parametrize("records", [False, True])
 @pytest.mark.parametrize("start", STARTS)
 def test_killed_anywhere_the_next_one_finishes_it(start: str, records: bool) -> None:
-    effects = Fake(storage_of(start, records=records))
-    run(effects)
+    effects = run(Fake(storage_of(start, records=records)))
     assert effects.effects or start == "old things"
     for point in range(len(effects.effects)):
         storage = storage_of(start, records=records)
@@ -268,16 +268,14 @@ def test_killed_anywhere_the_next_one_finishes_it(start: str, records: bool) -> 
             expected = OLD if start == "old things" and not records and stage is not TRAIN else INPUTS
             assert thing.of == expected and thing.whole, (stage.name, point)
         assert storage.things["/mnt/train"].iteration == ITERATIONS
-        third = Fake(storage)
-        run(third)
+        third = run(Fake(storage))
         assert third.worked == [] and third.effects == [], "what is finished is not made again"
 
 
 @pytest.mark.parametrize("records", [False, True])
 @pytest.mark.parametrize("start", STARTS)
 def test_who_has_lost_the_claim_shows_nothing_more(start: str, records: bool) -> None:
-    effects = Fake(storage_of(start, records=records))
-    run(effects, [CLONE, DATA, CONVERT])
+    effects = run(Fake(storage_of(start, records=records)), [CLONE, DATA, CONVERT])
     for point in range(len(effects.effects)):
         storage = storage_of(start, records=records)
         site = Fake(storage, lost_at=point)
@@ -303,8 +301,7 @@ def test_who_fails_because_another_has_the_claim_says_so(error: Exception) -> No
 def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
     storage = storage_of("nothing", records=False)
     storage.things = {stage.outputs[0].path: Thing(OLD, iteration=ITERATIONS) for stage in STAGES}
-    site = Fake(storage)
-    run(site)
+    site = run(Fake(storage))
     assert site.worked == ["train"] and not site.began["train"].resumes
     assert storage.things["/mnt/train"].of == INPUTS
 
@@ -312,8 +309,7 @@ def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
 def test_other_inputs_make_it_anew_and_keep_the_old() -> None:
     storage = storage_of("old things", records=True)
     storage.things["/mnt/clone-GCP"] = Thing(OLD)  # nobody knows what an older launcher made it from
-    site = Fake(storage)
-    run(site, [CLONE])
+    site = run(Fake(storage), [CLONE])
     assert site.worked == ["clone"] and "commit old, now new" in site.said[0]
     clones = [thing.of["commit"] for path, thing in storage.things.items() if "clone" in path]
     assert sorted(clones) == ["new", "old", "old"]
@@ -322,8 +318,7 @@ def test_other_inputs_make_it_anew_and_keep_the_old() -> None:
 def test_what_an_older_launcher_has_elsewhere_is_linked() -> None:
     storage = Storage()
     storage.things["/mnt/clone-GCP"] = Thing(INPUTS)
-    site = Fake(storage)
-    run(site, [CLONE])
+    site = run(Fake(storage), [CLONE])
     assert site.worked == [] and site.effects == ["link"] and "/mnt/clone-GCP" in site.said[-1]
 
 
@@ -400,19 +395,16 @@ def test_a_later_attempt_goes_on_with_what_was_saved() -> None:
     with pytest.raises(Failed):
         run(first, [TRAIN])
     assert first.began["train"] == Begin(True)
-    second = Fake(storage, epoch="uid.1.0")
-    run(second, [TRAIN])
+    second = run(Fake(storage, epoch="uid.1.0"), [TRAIN])
     assert second.began["train"] == Begin(True, "/begin/4", repeats_at=-1)
 
 
 def test_a_training_that_was_killed_when_all_was_saved_is_complete() -> None:
-    whole = Fake(Storage())
-    run(whole, [TRAIN])
+    whole = run(Fake(Storage()), [TRAIN])
     storage = Storage()
     with pytest.raises(Killed):
         run(Fake(storage, killed_at=len(whole.effects) - whole.effects[::-1].index("record") - 1), [TRAIN])
-    second = Fake(storage, epoch="uid.1.0")
-    run(second, [TRAIN])
+    second = run(Fake(storage, epoch="uid.1.0"), [TRAIN])
     assert second.worked == [] and "its last iteration is saved" in second.said[0]
 
 
@@ -432,8 +424,7 @@ def test_a_finished_training_says_so_first_and_nothing_is_made_or_looked_at_for_
     storage = Storage()
     run(Fake(storage))
     del storage.things["/mnt/clone"]
-    site = Fake(storage)
-    run(site)
+    site = run(Fake(storage))
     assert site.worked == [] and site.said[0].startswith("train: complete since")
     assert "A4_TRAIN_AGAIN" in site.said[0] and site.said[1] == "clone: not needed: the training is complete"
     assert site.looked_at == {"/mnt/train"}
@@ -445,8 +436,7 @@ def test_to_convert_again_does_so_when_the_training_is_complete() -> None:
     run(Fake(storage, epoch="earlier.0.0"))
     again = [stage._replace(anew=stage is CONVERT, again="FORCE_CONVERSION") for stage in STAGES]
     for epoch, worked in (("uid.0.0", ["convert"]), ("uid.1.0", [])):
-        site = Fake(storage, epoch=epoch)
-        run(site, again)
+        site = run(Fake(storage, epoch=epoch), again)
         assert site.worked == worked
         assert any("complete since" in text for text in site.said if text.startswith("train: "))
 
@@ -461,8 +451,7 @@ def test_training_again_begins_anew_once() -> None:
     with pytest.raises(Failed):
         run(first, [again])
     assert first.began["train"].resumes == ""
-    second = Fake(storage, epoch="uid.1.0")
-    run(second, [again])
+    second = run(Fake(storage, epoch="uid.1.0"), [again])
     assert second.began["train"].resumes == "/begin/3"
 
 
@@ -473,8 +462,7 @@ def test_a_training_that_is_no_good_is_never_complete() -> None:
     with pytest.raises(Failed) as failed:
         run(first, [TRAIN])
     assert (failed.value.code, failed.value.what) == (65, "lm loss: NaN")
-    second = Fake(storage, epoch="other.0.0")
-    run(second, [TRAIN])
+    second = run(Fake(storage, epoch="other.0.0"), [TRAIN])
     assert "what was made cannot be used: lm loss: NaN" in second.said[0]
     assert second.began["train"] == Begin(True), "it goes on with a checkpoint that cannot be used"
     assert [path for path in storage.things if path.startswith("/mnt/train.")], "that one is gone"

@@ -14,7 +14,7 @@ from agent.lifecycle.channel.command_socket import FAREWELL_SECONDS
 from agent.lifecycle.runs.preparations import INVENTORY_SECONDS
 from tests.fake.pod import INVENTORY
 from tests.fake.process import FOREVER, STUBBORN, FakeChild, Life
-from tests.fake.world import FakeWorld
+from tests.fake.world import FakeWorld, first_run
 
 TERM, KILL = 15, 9
 
@@ -116,13 +116,6 @@ def test_a_reader_may_come_before_the_run_begins(index: int, workload: str) -> N
         assert printed == [f"hello from {of}\n".encode()]
 
 
-def test_a_reader_of_a_run_that_never_begins_is_answered() -> None:
-    world = sleeping(3, last={"GPUS_PER_NODE": "4"})
-    run_id = world.submit(1, "script")
-    assert ends(world, 1, run_id)["end"]["code"] == 78, world.dump()
-    assert printed(world, 1, run_id, 2) == b""
-
-
 @pytest.mark.parametrize("index", [0, 2])
 @pytest.mark.parametrize("workload", ["script", "exec"])
 def test_a_pod_that_cannot_prepare_its_part(index: int, workload: str) -> None:
@@ -173,16 +166,6 @@ def test_who_waits_hears_of_the_end_when_it_is_written() -> None:
     assert [state["phase"] for state in seen] == ["sleeping"] and seen[0]["runs"][-1]["id"] == run_id
 
 
-def test_one_after_the_other() -> None:
-    world = sleeping()
-    for code in (0, 7, 0):
-        world.pod(3).life = Life(code)
-        run_id = world.submit(code % 4, "script")
-        assert ends(world, 1, run_id)["end"]["code"] == code, world.dump()
-    world.pod(0).signal()
-    assert set(world.run().values()) == {143}, "a 0 would be complete to Kubernetes"
-
-
 def test_a_second_one_meanwhile_is_refused() -> None:
     world, run_id = running()
     world.wait(600)
@@ -192,8 +175,11 @@ def test_a_second_one_meanwhile_is_refused() -> None:
         assert run_id in error["what"] and "pod 1 has been running" in error["what"] and "10 min" in error["what"]
     for wrong in ({"workload": "ddp", "args": ["--steps", "0"]}, {"workload": "script", "hosts": ["7"]}):
         assert world.ask(1, "submit", spec=wrong)["error"]["code"] == 2, "what is wrong is told before who is at work"
-    world.ask(3, "cancel", run=run_id)
-    assert ends(world, 0, run_id)["end"]["code"] == 130
+    world.ask(3, "cancel", run=run_id, why="Ctrl-C in pod 3")
+    told = ends(world, 0, run_id)
+    assert told["end"]["code"] == 130 and told["end"]["why"].splitlines()[0] == "Ctrl-C in pod 3"
+    world.wait(3)
+    assert world.asleep(), world.dump()
 
 
 def test_a_run_that_there_is_not() -> None:
@@ -208,33 +194,12 @@ def test_a_run_that_there_is_not() -> None:
     assert world.asleep(), world.dump()
 
 
-def test_a_run_before_the_first_one_is_over_is_refused() -> None:
-    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"}, life=Life(seconds=100))
-    world.until_event("run-started")
-    error = world.ask(2, "submit", spec={"workload": "script"})["error"]
-    assert error["code"] == 75 and "ENTRYPOINT has been running script-" in error["what"]
-
-
 def test_before_the_cluster_is_formed_there_are_no_runs() -> None:
     world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
     world.pod(2).starts = 100
     world.wait(20)
     for index in (0, 1):
         assert world.ask(index, "submit", spec={"workload": "script"})["error"]["code"] == 69
-
-
-@pytest.mark.parametrize(("life", "hurry", "most"), [(FOREVER, False, 27), (STUBBORN, False, 27), (STUBBORN, True, 4)])
-def test_it_is_ended_on_every_pod(life: Life, hurry: bool, most: float) -> None:
-    """Within the grace time."""
-    world, run_id = running(life=life)
-    before = world.seconds
-    world.ask(2, "cancel", run=run_id, why="Ctrl-C in pod 2", hurry=hurry)
-    told = ends(world, 2, run_id)
-    assert told["end"]["code"] == 130 and told["end"]["why"] == "Ctrl-C in pod 2"
-    assert world.seconds - before < most
-    assert all((KILL if hurry else TERM) in pod.workloads()[-1][1] for pod in world.pods), world.dump()
-    world.wait(3)
-    assert world.asleep(), world.dump()
 
 
 def test_a_lost_worker_ends_the_run_and_not_the_cluster() -> None:
@@ -253,19 +218,6 @@ def test_a_lost_worker_ends_the_run_and_not_the_cluster() -> None:
     assert told["end"]["code"] == 0 and told["codes"].keys() == {"0", "1", "3"}
 
 
-def test_a_worker_that_is_told_to_end_ends_the_run() -> None:
-    world, run_id = running(life=Life(seconds=None, term_seconds=5))
-    world.pod(3).signal()
-    world.wait(1)
-    error = world.ask(3, "submit", spec={"workload": "script"})["error"]
-    assert (error["code"], error["what"]) == (75, "this pod is ending")
-    told = ends(world, 1, run_id)
-    assert told["end"]["code"] == 75 and "SIGTERM" in told["end"]["what"], world.dump()
-    world.wait(40)
-    assert [pod.living for pod in world.pods] == [True, True, True, False], world.dump()
-    assert world.pod(3).code == 143
-
-
 def test_a_lost_coordinator_ends_the_parts_and_the_pods() -> None:
     world, _ = running()
     world.pod(0).kill_agent()
@@ -282,18 +234,6 @@ def test_the_coordinator_told_to_end_during_a_run() -> None:
     assert world.last() - before < 27
     for pod in world.pods:
         assert (pod.state()["runs"][-1]["id"], pod.state()["runs"][-1]["code"]) == (run_id, 143)
-
-
-def test_a_worker_away_for_a_moment_loses_nothing() -> None:
-    world = sleeping(life=Life(seconds=60, output=b"x" * 1000))
-    run_id = world.submit(2, "script")
-    world.wait(2)
-    world.net.isolate(2)
-    world.wait(12)
-    world.net.heal(2)
-    told = ends(world, 2, run_id)
-    assert told["end"]["code"] == 0, world.dump()
-    assert printed(world, 1, run_id, 2) == b"x" * 1000
 
 
 # Subsets
@@ -316,31 +256,29 @@ def test_subsets_in_plan_order(wish: dict[str, Any], pods: int) -> None:
     assert child.launch.env["NODE_RANK"] == "0" and child.launch.env["MASTER_ADDR"] == lead.name
 
 
-@pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize(
-    ("workload", "wish", "said"),
-    [
-        ("ddp", {"args": ["--steps", "0"]}, "ddp: argument --steps: '0' is not a whole number"),
-        ("collectives", {"args": ["--tests", "all_reduc"]}, "collectives: no test all_reduc"),
-        ("collectives", {"args": ["-r", "32"]}, "no rank 32 for --root: there are 32 ranks"),
-        ("script", {"hosts": ["7"]}, ""),
-        ("script", {"nodes": 9}, ""),
-        ("script", {"exclude": ["0-3"]}, ""),
-        ("exec", {"args": ["a\0b"]}, ""),
-        ("exec", {"args": ["x"], "cwd": "/\0"}, ""),
-        ("exec", {"args": ["x"], "env": {"A": "\0"}}, ""),
-        ("exec", {"args": ["x"], "env": {"A=B": "c"}}, ""),
-        ("exec", {"args": ["x"], "timeout": 1e400}, ""),
-        ("script", {"name": "a/b"}, ""),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_begins(
-    index: int, workload: str, wish: dict[str, Any], said: str
-) -> None:
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("ddp", {"args": ["--steps", "0"]}, "ddp: argument --steps: '0' is not a whole number"),
+    ("collectives", {"args": ["--tests", "all_reduc"]}, "collectives: no test all_reduc"),
+    ("collectives", {"args": ["-r", "32"]}, "no rank 32 for --root: there are 32 ranks"),
+    ("script", {"hosts": ["7"]}, ""),
+    ("script", {"nodes": 9}, ""),
+    ("script", {"exclude": ["0-3"]}, ""),
+    ("exec", {"args": ["a\0b"]}, ""),
+    ("exec", {"args": ["x"], "cwd": "/\0"}, ""),
+    ("exec", {"args": ["x"], "env": {"A": "\0"}}, ""),
+    ("exec", {"args": ["x"], "env": {"A=B": "c"}}, ""),
+    ("exec", {"args": ["x"], "timeout": 1e400}, ""),
+    ("script", {"name": "a/b"}, ""),
+]
+
+
+def test_what_cannot_be_is_refused_before_anything_begins() -> None:
     world = sleeping()
-    error = world.ask(index, "submit", spec={"workload": workload, **wish})["error"]
-    assert error["code"] == 2 and said in error["what"]
-    assert not said or f"a4-agent run {workload} --help" in error["hint"]
+    for index in (0, 1):
+        for workload, wish, said in REFUSED:
+            error = world.ask(index, "submit", spec={"workload": workload, **wish})["error"]
+            assert error["code"] == 2 and said in error["what"], wish
+            assert not said or f"a4-agent run {workload} --help" in error["hint"]
     assert world.asleep() and all(len(pod.state()["runs"]) == 1 for pod in world.pods)
 
 
@@ -397,13 +335,6 @@ def test_a_run_does_not_wait_for_the_first_one_longer_than_its_command_for_an_an
     world.until(world.asleep)
     world.wait(5)
     assert world.asleep() and [run["workload"] for run in world.pod(0).state()["runs"]] == ["none"], world.dump()
-
-
-def test_a_first_run_on_a_subset() -> None:
-    world = FakeWorld(4, "script")
-    world.pod(0).wish = {"nodes": 2}
-    assert set(world.run().values()) == {0}, world.dump()
-    assert sum(bool(pod.workloads()) for pod in world.pods) == 2
 
 
 # exec
@@ -463,8 +394,7 @@ def test_a_lost_lead_ends_an_mpi_run() -> None:
 
 
 def test_the_time_limit_ends_a_run_and_keeps_evidence() -> None:
-    world = FakeWorld(3, "script", {"A4_WORKLOAD_TIMEOUT_SECONDS": "60"}, life=FOREVER)
-    world.until_event("run-started")
+    world = first_run(3, {"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
     for pod in world.pods:
         run = pod.state()["run"]["id"]
         pod.agent.files[f"/run/a4-agent/runs/{run}/ranks-output/0"] = "last words, not masked"
@@ -495,8 +425,7 @@ def test_pods_that_do_not_say_what_hangs_are_named_and_do_not_hold_up_the_end() 
 
 
 def test_words_of_a_worker_that_are_known_with_its_next_beat_count() -> None:
-    world = FakeWorld(2, "script", {"A4_STALL_TIMEOUT_SECONDS": "20"}, life=Life(0, 400))
-    world.until_event("run-started")
+    world = first_run(2, {"A4_STALL_TIMEOUT_SECONDS": "20"}, life=Life(0, 400))
     world.wait(2)
     child = world.pod(1).agent.children[-1]
     for number in range(1, 20):
@@ -507,9 +436,7 @@ def test_words_of_a_worker_that_are_known_with_its_next_beat_count() -> None:
 @pytest.mark.parametrize("exclude", [(), ("0",)])
 def test_silence_ends_a_run_and_talk_does_not(exclude: tuple[str, ...]) -> None:
     """Also on nodes that are up for longer than the limit, before anybody can have heard a word."""
-    world = FakeWorld(3, "script", {"A4_STALL_TIMEOUT_SECONDS": "100"}, life=FOREVER)
-    world.pod(0).wish = {"exclude": exclude}
-    world.until_event("run-started")
+    world = first_run(3, {"A4_STALL_TIMEOUT_SECONDS": "100"}, wish={"exclude": exclude})
     world.wait(2)
     for second in (50, 120, 200):
         world.at(second, lambda: world.pod(2).agent.children[-1].output(1, b"step\n"))
@@ -567,8 +494,7 @@ def test_the_end_waits_for_a_command_that_says_what_it_was_answered(grace: float
 
 
 def test_the_log_is_stored_while_a_command_stays() -> None:
-    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": "/mnt/results"}, life=FOREVER)
-    world.until_event("run-started")
+    world = first_run(3, {"A4_RESULTS_DIR": "/mnt/results"})
     lead = world.pod(0)
     client = lead.agent.client()
     number = client.ask("release", force=True)
@@ -592,10 +518,11 @@ def test_a_second_release_is_told_the_same(workload: str, index: int) -> None:
     assert set(world.run().values()) == {0}, world.dump()
 
 
-def test_a_second_release_while_the_first_run_is_ended() -> None:
-    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"}, life=STUBBORN)
-    world.until_event("run-started")
+def test_a_run_is_refused_while_the_first_goes_on_and_a_second_release_while_that_is_ended() -> None:
+    world = first_run(3, {"SLEEP_INFINITY": "true"}, life=STUBBORN)
     world.wait(1)
+    error = world.ask(2, "submit", spec={"workload": "script"})["error"]
+    assert error["code"] == 75 and "ENTRYPOINT has been running script-" in error["what"]
     assert world.ask(1, "release")["error"]["code"] == 75
     for force in (True, False):
         assert world.ask(1, "release", force=force)["ok"] == {"code": 130}
@@ -620,7 +547,9 @@ def test_idle_hours_are_counted_and_limited() -> None:
     ends(world, 1, world.submit(1, "script"))
     world.wait(2.9 * 3600)
     assert world.asleep(), "the count begins anew after a run"
-    assert set(world.run(20_000).values()) == {0}, world.dump()
+    world.every(life=Life(seconds=1000))
+    assert ends(world, 1, world.submit(1, "exec", args=["x"]))["end"]["code"] == 0, world.dump()
+    assert set(world.run(40_000).values()) == {0}, world.dump()
 
 
 def test_commands_beside_wait_for_the_results_directory_too() -> None:
@@ -657,10 +586,7 @@ def test_a_pod_that_goes_while_a_run_is_prepared() -> None:
 
 
 def test_many_commands_beside_push_out_no_run() -> None:
-    world = sleeping(2)
-    for pod in world.pods:
-        pod.life = Life(seconds=0.1, output=b"of the run\n")
-        pod.storage = "stuck"
+    world = sleeping(2, life=Life(seconds=0.1, output=b"of the run\n"), storage="stuck")
     run_id = world.submit(0, "script")
     ends(world, 0, run_id)
     beside = [world.submit(1, "exec", args=["x"])]
@@ -676,21 +602,6 @@ def test_many_commands_beside_push_out_no_run() -> None:
     world.wait(60)
     for pod in world.pods:
         assert any("of the run" in text for text in pod.stored.values())
-
-
-def test_a_sleeping_worker_that_is_told_to_end_says_so() -> None:
-    world = sleeping()
-    world.pod(2).signal()
-    world.wait(0.5)
-    error = world.ask(1, "submit", spec={"workload": "exec", "args": ["x"]})["error"]
-    assert error["code"] == 75 and "--exclude 2" in error["hint"], error
-
-
-def test_a_command_beside_keeps_an_idle_cluster() -> None:
-    world = sleeping(2, {"A4_SLEEP_MAX_HOURS": "1"}, life=Life(seconds=1000))
-    world.wait(3000)
-    told = ends(world, 1, world.submit(1, "exec", args=["x"]))
-    assert told["end"]["code"] == 0, world.dump()
 
 
 @pytest.mark.parametrize(
@@ -798,8 +709,7 @@ def test_an_mpirun_that_stays_when_every_rank_has_ended_is_ended(
     ],
 )
 def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: dict[str, Any], said: str) -> None:
-    world = FakeWorld(2, "script", life=FOREVER)
-    world.until_event("run-started")
+    world = first_run(2)
     world.slip_in(message, 0, 1)
     assert set(world.run().values()) == {75}, world.dump()
     assert said in world.pod(1).state()["end"]["what"]

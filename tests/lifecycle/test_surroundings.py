@@ -253,21 +253,17 @@ def test_persistence_mode_can_be_left_alone() -> None:
 
 
 def test_shells_are_no_reason_to_end() -> None:
+    """And what others wrote in .bashrc stays."""
     world = FakeWorld(3)
     paths = (BASHRC, PROFILE_SCRIPT, EXPORT_INIT_ENV)
     for pod, path in zip(world.pods, paths, strict=True):
+        pod.files[BASHRC] = "PS1='> '\n"
         pod.failing[path] = errno.EROFS
     assert set(world.run().values()) == {0}, world.dump()
+    for pod in world.pods[1:]:
+        assert pod.files_now[BASHRC].endswith("\nPS1='> '\n") and f". '{DIR.env_sh}'" in pod.files_now[BASHRC]
     for pod, path in zip(world.pods, paths, strict=True):
         assert f"warning: shells and commands go without {path}: Read-only" in pod.log.getvalue()
-
-
-def test_what_others_wrote_in_bashrc_stays() -> None:
-    world = FakeWorld(1)
-    world.pod(0).files[BASHRC] = "PS1='> '\n"
-    assert world.run() == {0: 0}, world.dump()
-    assert world.pod(0).files_now[BASHRC].endswith("\nPS1='> '\n")
-    assert f". '{DIR.env_sh}'" in world.pod(0).files_now[BASHRC]
 
 
 def test_the_plugin_path_of_the_chart() -> None:

@@ -202,31 +202,20 @@ def test_pod_0_started_again_is_another() -> None:
     assert (told.outcome.code, "pod 0 was started again" in told.outcome.what) == (75, True)
 
 
-def test_in_a_run_pod_0_counts_when_it_has_done_its_part() -> None:
-    world = World()
-    leader = world.beats(0)
-    world.sets(leader, 2.0, Fact("x", 0))
-    world.run(4.0)
-    leader.dead = True
-    told = [world.waits({0}, 10.0, name, fresh=True)[1] for name in ("x", "never")]
-    _, outside = world.waits({0}, 10.0)
-    world.run()
-    assert told[0].outcome == WaitOutcome(0)
-    assert told[1].outcome.code == 75
-    assert outside.outcome.code == 69
-
-
-def test_in_a_run_others_wait_for_each_other_when_pod_0_has_done_its_part() -> None:
+def test_in_a_run_pod_0_counts_when_it_has_done_its_part_and_others_wait_for_each_other() -> None:
     world = World()
     leader, other = world.beats(0), world.beats(1)
+    world.sets(leader, 2.0, Fact("x", 0))
     world.sets(other, 25.0, Fact("x", 1))
     world.run(4.0)
     leader.dead = True
-    told = [world.waits({1}, at, fresh=True)[1] for at in (0.0, 8.0)]
-    _, outside = world.waits({1})
+    told, never = (world.waits({0}, 10.0, name, fresh=True)[1] for name in ("x", "never"))
+    others = [world.waits({1}, at, fresh=True)[1] for at in (0.0, 8.0)]
+    outside = [world.waits({pod}, at)[1] for pod, at in ((0, 10.0), (1, 0.0))]
     world.run()
-    assert [one.outcome for one in told] == [WaitOutcome(0)] * 2
-    assert outside.outcome.code == 69
+    assert [one.outcome for one in (told, *others)] == [WaitOutcome(0)] * 3
+    assert never.outcome.code == 75
+    assert [one.outcome.code for one in outside] == [69, 69]
 
 
 def test_a_pod_that_ends_right_after_it_has_set_something_was_there() -> None:
@@ -292,14 +281,6 @@ def test_who_is_missing_is_said_every_30_s() -> None:
     assert first == "waiting for pods 0-2 (3 of 3) to set x"
     assert pods[1] == "pod 1: not heard in the shared directory"
     assert [line.split(",")[0] for line in (pods[0], pods[2])] == ["pod 0: alive", "pod 2: alive"]
-
-
-def test_pods_that_live_and_do_not_set_it_are_a_time_limit() -> None:
-    world = World()
-    world.beats(0)
-    _, told = world.waits({0})
-    world.run()
-    assert told.outcome.code == 124
 
 
 def test_a_fact_that_is_taken_away_does_not_count() -> None:

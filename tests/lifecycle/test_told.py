@@ -32,14 +32,12 @@ def running(workload: str, life: Life, ranks: Life | None = None, env: dict[str,
 
 def by_sigterm(world: FakeWorld) -> int:
     """As for a job that is deleted."""
-    for pod in world.pods:
-        pod.signal()
+    world.signal()
     return 143
 
 
 def by_ctrl_c(world: FakeWorld) -> int:
-    for pod in world.pods:
-        pod.signal(SIGINT)
+    world.signal(SIGINT)
     return 130
 
 
@@ -85,10 +83,8 @@ def test_who_does_not_end_is_killed_when_the_time_is_over(tell: Tell) -> None:
 
 
 def test_the_first_run_of_a_job_has_the_time_too() -> None:
-    world = FakeWorld(4, "script", ENV)
-    for pod in world.pods:
-        pod.life = SAVES
-        world.at(10, pod.signal)
+    world = FakeWorld(4, "script", ENV, life=SAVES)
+    world.at(10, world.signal)
     assert world.run() == dict.fromkeys(range(4), 143), world.dump()
     assert signals(world) == [[SIGTERM]] * 4
     assert 35 <= world.last() < 40
@@ -101,11 +97,14 @@ def test_what_the_agent_decides_itself_takes_no_longer_than_it_did() -> None:
     assert 30 <= world.last() < 35
 
 
-def test_a_second_word_hurries() -> None:
+@pytest.mark.parametrize("is_second", [True, False])
+def test_a_word_of_hurry_kills_at_once(is_second: bool) -> None:
     world = running("script", STUBBORN)
-    by_cancel(world)
+    if is_second:
+        by_cancel(world)
     world.ask(2, "cancel", run="", why="somebody", hurry=True)
-    assert ended(world, 130) < 5, world.dump()
+    assert ended(world, 130) < 4, world.dump()
+    assert all(SIGKILL in one for one in signals(world))
 
 
 def test_processes_that_outlive_the_shell_of_a_script_have_the_time_too() -> None:
@@ -173,9 +172,15 @@ def test_a_worker_that_is_told_alone_takes_nobodys_time(workload: str) -> None:
     world = running(workload, *((SAVES, None) if workload == "script" else (FOREVER, SAVES)))
     began = world.seconds
     world.pod(2).signal()
+    world.wait(1)
+    error = world.ask(2, "submit", spec={"workload": "script"})["error"]
+    assert (error["code"], error["what"]) == (75, "this pod is ending")
     ended(world, 75)
     assert 25 <= world.seconds - began < 40, world.dump()
+    assert "SIGTERM" in world.pod(0).state()["runs"][-1]["what"], world.dump()
     assert all(SIGKILL not in told for told in signals(world))
+    world.wait(40)
+    assert [pod.code for pod in world.pods] == [None, None, 143, None], world.dump()
     if workload != "script":
         assert all(pod.told for pod in world.pods)
 

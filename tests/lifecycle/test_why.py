@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.decide.messages import Evidence, message
+from agent.errors import Exit
 from agent.health.why.records import Frame, GroupProgress, Operation, Process, Thread
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
@@ -58,9 +59,8 @@ def cancelled(world: FakeWorld, run: str, **fields: Any) -> float:
 
 def test_of_a_command_nobody_counts_ranks() -> None:
     """What it starts is not known: ranks that are not seen have not ended."""
-    world = sleeping()
+    world = sleeping(life=FOREVER)
     for pod in world.pods:
-        pod.life = FOREVER
         pod.processes = (process(pod.index)._replace(role="other", rank=None, groups=()),)
     run = world.submit(1, "exec", args=["sleep", "100"])
     found = world.ask(3, "why", run=run)["ok"]
@@ -69,9 +69,8 @@ def test_of_a_command_nobody_counts_ranks() -> None:
 
 def test_nothing_is_told_of_what_cannot_be_masked() -> None:
     """A secret that is one of our own words: with what stands in its place the record cannot be read."""
-    world = sleeping(last={"A4_SECRET_ENV": "MINE", "MINE": "launcher"})
+    world = sleeping(life=FOREVER, last={"A4_SECRET_ENV": "MINE", "MINE": "launcher"})
     for pod in world.pods:
-        pod.life = FOREVER
         pod.processes = (process(pod.index)._replace(role="launcher"),)
     found = world.ask(1, "why", run=world.submit(1, "script"))["ok"]
     told = {pod["pod"]: (len(pod["processes"]), [source["why"] for source in pod["sources"]]) for pod in found["pods"]}
@@ -177,9 +176,8 @@ def test_a_run_that_prints_and_one_in_a_hurry_are_ended_at_once() -> None:
 
 
 def test_a_job_that_is_told_to_end_is_not_looked_at() -> None:
-    world = FakeWorld(4, "script")
+    world = FakeWorld(4, "script", life=Life(seconds=None, term_seconds=5))
     for pod in world.pods:
-        pod.life = Life(seconds=None, term_seconds=5)
         pod.processes = (process(pod.index),)
     world.until_event("run-started")
     world.wait(70)
@@ -273,3 +271,41 @@ def test_dumps_of_a_pod_that_is_lost_are_not_waited_for() -> None:
         pod.agent.children[-1].die(0)
     assert ends(world, 1, run)["end"]["code"] == 75, world.dump()
     assert world.seconds - before < MOST_SECONDS
+
+
+# Runs with a rank that somebody is to start (`--without`): they are silent for as long as that takes
+
+
+LIMITS = {"A4_WHY_SECONDS": "60", "A4_STALL_TIMEOUT_SECONDS": "100"}
+
+
+def waiting(world: FakeWorld, **wish: object) -> str:
+    """A run of one rank on each pod, which waits for rank 1; its id."""
+    world.every(life=FOREVER)
+    return world.submit(0, "torchrun", args=["train.py"], without=1, per_node=1, **wish)
+
+
+def test_nobody_comes() -> None:
+    world = sleeping(env=LIMITS)
+    run = waiting(world)
+    world.wait(600)
+    assert "printed nothing" not in world.pod(0).log.getvalue()
+    (holder,) = [pod for pod in world.pods if f"/run/a4-agent/runs/{run}/start-rank-1" in pod.files_now]
+    assert holder.agent.files[f"/run/a4-agent/runs/{run}/start-rank-1"].startswith("#!/bin/sh\nexec ")
+    holder.agent.files[f"/run/a4-agent/runs/{run}/ranks/1"] = "nobody\n"
+    holder.agent.children[-1].die(1)
+    end = ends(world, 0, run)["end"]
+    assert (end["code"], end["what"]) == (Exit.PEERS_MISSING, "nobody has started rank 1 within 600 s"), world.dump()
+    assert f"pod {holder.index}, " in end["where"] and f"/run/a4-agent/runs/{run}/start-rank-1" in end["why"]
+
+
+def test_a_limit_that_was_typed_counts() -> None:
+    world = sleeping(env=LIMITS)
+    run = waiting(world, stall=200)
+    assert ends(world, 0, run)["end"]["code"] == Exit.TIME_LIMIT, world.dump()
+
+
+@pytest.mark.parametrize("wish", [{"workload": "ddp"}, {"workload": "exec", "args": ["true"]}])
+def test_other_workloads_start_all_ranks(wish: dict[str, object]) -> None:
+    refused = sleeping().ask(0, "submit", spec={"by": "somebody", "without": 1, **wish})
+    assert refused["error"]["code"] == Exit.USAGE and "starts all its ranks" in str(refused), refused
