@@ -85,7 +85,8 @@ def agent(tmp_path: Path, pod_process: subprocess.Popen[bytes]) -> Iterator[Fake
 
 
 Type = Callable[..., Typed]
-Shown, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+Shown = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 Call = Callable[..., tuple[int, str, str]]
 
 
