@@ -69,12 +69,10 @@ class Handler(BaseHTTPRequestHandler):
                 self._say(store.get(place))
             else:
                 items = [kept for at, kept in store.objects.items() if selected(at, kept, place, query)]
-                self._say(self._list(place, items, len(store.events)))
-
-    @staticmethod
-    def _list(place: Place, items: list[Object], version: int) -> Object:
-        head = {"kind": place.kind + "List", "apiVersion": place.version, "metadata": {"resourceVersion": str(version)}}
-        return {**head, "items": items}
+                metadata = {"resourceVersion": str(len(store.events))}
+                self._say(
+                    {"kind": f"{place.kind}List", "apiVersion": place.version, "metadata": metadata, "items": items}
+                )
 
     def _watch(self, place: Place, query: dict[str, str]) -> None:
         """Say what happens, from the version asked for, until the server ends."""
@@ -91,13 +89,8 @@ class Handler(BaseHTTPRequestHandler):
             seen += len(news)
             for what, at, kept in news:
                 if selected(at, kept, place, query):
-                    self._tell({"type": what, "object": kept})
-
-    def _tell(self, event: Object) -> None:
-        try:
-            self.wfile.write(json.dumps(event).encode() + b"\n")
-        except OSError:
-            pass  # it has seen enough
+                    with suppress(OSError):  # it has seen enough
+                        self.wfile.write(json.dumps({"type": what, "object": kept}).encode() + b"\n")
 
     def _post(self, path: str, query: dict[str, str], body: Object) -> None:
         kind, store = place_of(path), self.server.store

@@ -14,8 +14,6 @@ from tests.chart.cases import CASES
 from tests.chart.helm import CHART, ROOT, Engines, Helm3, Helm4, Words
 from tests.chart.objects import Store
 
-SCRIPT = "#!/bin/bash\necho hello\n"
-
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
@@ -23,7 +21,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     home = tmp_path_factory.mktemp("helm")
     with running(home) as (_, kubeconfig):
         helm3 = Helm3(home, kubeconfig)
-        helm4 = Helm4(helm3)
+        helm4 = Helm4(home)
         yield Engines(helm3, helm4)
         helm4.close()
 
@@ -47,11 +45,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("checkout")
     (place / "chart").symlink_to(CHART)
     shutil.copytree(ROOT / "examples", place / "examples")
-    for name in (
-        "train.sh",
-        "examples/pai-megatron-qwen3.sh",
-        "examples/pai-megatron-qwen3-next.sh",
-        "examples/qwen3.sh",
-    ):
-        (place / name).write_text(SCRIPT)
+    for name in ("train", "examples/pai-megatron-qwen3", "examples/pai-megatron-qwen3-next", "examples/qwen3"):
+        (place / f"{name}.sh").write_text("#!/bin/bash\necho hello\n")
     return place

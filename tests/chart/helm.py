@@ -2,7 +2,7 @@
 
 Both get the same words, those after `helm install`. What Helm 3 says for `install --dry-run` is the whole release with
 its notes; it wants an API server for that (tests/chart/api.py). The SDK takes values, not words: its parsers read each
-kind of flag alone, and what kinds make of one list, Helm 3 tells by rendering a chart that shows nothing else.
+kind of flag alone, and tests/chart/sdk.py puts them together.
 
 Helm 4 is asked unless a test says otherwise. It needs a third of Helm 3's time, and tests/chart/test_rules.py holds
 that both make the same of every template and of values of every type.
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -33,6 +34,7 @@ GO = {"GOGC": "400"}
 HANG_SECONDS = 100.0
 """After which Helm does not answer any more."""
 
+Fact = TypeVar("Fact")
 Object = dict[str, Any]
 # The same as yaml.SafeLoader, ten times faster.
 LOADER = yaml.CSafeLoader
@@ -64,7 +66,8 @@ class Rendered:
 
     @cached_property
     def objects(self) -> list[Object]:
-        return [found for text in self.sources.values() for found in yaml.load_all(text, LOADER) if found]
+        """As others see them too: what most releases share is read once."""
+        return [found for text in self.sources.values() for found in objects_in(text)]
 
     def kind(self, kind: str) -> list[Object]:
         return [found for found in self.objects if found["kind"] == kind]
@@ -102,11 +105,15 @@ class Rendered:
         return {mount["mountPath"]: volumes[mount["name"]] for mount in self.workload["volumeMounts"]}
 
 
+@cache
+def objects_in(text: str) -> list[Object]:
+    return [found for found in yaml.load_all(text, LOADER) if found]
+
+
 @dataclass
 class Helm3:
     home: Path
     kubeconfig: Path
-    seen: dict[tuple[str, tuple[str, ...]], Object] = field(default_factory=dict)
 
     def run(self, *words: str, place: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig), **GO}
@@ -123,34 +130,16 @@ class Helm3:
     def render(self, words: Words) -> Rendered:
         dry = ("install", "--dry-run", "--output", "json", "--namespace", words.namespace)
         release = json.loads(self.done(*dry, *words.flags, words.release, words.chart, place=words.place))
-        self.seen[words.place, words.flags] = release.get("config") or {}
         sources = {f"# {at}": text for at, text in enumerate(release["manifest"].split("\n---\n"))}
         hooks = {hook["path"] + hook["name"]: hook["manifest"] for hook in release.get("hooks") or []}
-        return Rendered(words, self.values(words), {**sources, **hooks}, release["info"]["notes"])
-
-    def values(self, words: Words) -> Object:
-        """What the flags say, without any chart's defaults."""
-        typed = (words.place, words.flags)
-        if typed not in self.seen:
-            text = self.done("template", *words.flags, "x", str(self._chart_that_shows_values()), place=words.place)
-            self.seen[typed] = json.loads(text.split("\n", 2)[2])["values"] or {}
-        return self.seen[typed]
-
-    def _chart_that_shows_values(self) -> Path:
-        chart = self.home / "values"
-        if not chart.exists():
-            (chart / "templates").mkdir(parents=True)
-            (chart / "Chart.yaml").write_text("{apiVersion: v2, name: values, version: 0.0.1}")
-            (chart / "templates" / "values.yaml").write_text("{{ dict `values` .Values | toJson }}")
-        return chart
+        return Rendered(words, release.get("config") or {}, {**sources, **hooks}, release["info"]["notes"])
 
 
 class Helm4:
     """The process in which the SDK lives (tests/chart/sdk.py)."""
 
-    def __init__(self, helm3: Helm3) -> None:
-        self._helm3 = helm3
-        env = {"PATH": os.environ["PATH"], "HOME": str(helm3.home), **GO}
+    def __init__(self, home: Path) -> None:
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), **GO}
         sdk = [sys.executable, str(Path(__file__).parent / "sdk.py")]
         self._process = subprocess.Popen(sdk, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
@@ -166,12 +155,11 @@ class Helm4:
 
     def values(self, words: Words) -> Object:
         """What the flags say, without any chart's defaults."""
-        known: Object | None = self.ask("values", words.place, words.flags)
-        return self._helm3.values(words) if known is None else known
+        found: Object = self.ask("values", words.place, words.flags)
+        return found
 
     def render(self, words: Words) -> Rendered:
-        values = self.values(words)
-        chart = str(Path(words.place, words.chart))
+        values, chart = self.values(words), str(Path(words.place, words.chart))
         sources: dict[str, str] = self.ask("render", chart, values, words.release, words.namespace)
         notes = next((sources.pop(name) for name in list(sources) if name.endswith("NOTES.txt")), "")
         return Rendered(words, values, {name: text for name, text in sources.items() if text.strip()}, notes)
@@ -206,6 +194,32 @@ class Engines:
     def with_settings(self, *settings: str, engine: str = "helm4", **words: str) -> Rendered:
         """The same with `--set` before each."""
         return self.with_values(*sets(*settings), engine=engine, **words)
+
+    def facts(self, fact: Callable[[Rendered], Fact], settings: Iterable[str], *common: str) -> dict[str, Fact]:
+        """What is found with each of these settings, beside those in common."""
+        return {one: fact(self.with_settings(*common, one)) for one in settings}
+
+    def refusal(self, *settings: str, engine: str = "helm4", **words: str) -> str:
+        """What is said of settings that cannot be used; nothing if they can."""
+        try:
+            self.with_settings(*settings, engine=engine, **words)
+        except HelmRefused as refused:
+            return str(refused)
+        return ""
+
+
+def made_of_each(engines: Engines, chart: Path, directory: Path, expression: str, values: Sequence[Any]) -> list[Any]:
+    """What templates of a chart make of each of these values, in one that shows nothing else."""
+    bare = directory / "shows-one-expression"
+    shutil.copytree(chart, bare, ignore=shutil.ignore_patterns("values.schema.json"))
+    for path in (bare / "templates").rglob("*.*"):
+        if path.suffix != ".tpl":
+            path.unlink()
+    loop = "{{ range .Values.each }}{{ $made = append $made (EXPRESSION) }}{{ end }}".replace("EXPRESSION", expression)
+    (bare / "templates/shown.yaml").write_text("{{ $made := list }}" + loop + "{{ $made | toJson }}")
+    (text,) = engines.helm4.ask("render", str(bare), {"each": values}, "demo", "team-a").values()
+    made: list[Any] = json.loads(text)
+    return made
 
 
 IMAGE = "registry.example/unified-testbed-pytorch:25.12-a4.1"

@@ -167,14 +167,17 @@ def selected(place: Place, kept: Object, at: Place, query: dict[str, str]) -> bo
 
 
 def discovery(path: str) -> Object | None:
-    groups = [version for version in RESOURCES if "/" in version]
     if path == "/version":
         return VERSION
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(version) for version in groups]}
-    version = path.removeprefix("/apis/") if path.startswith("/apis/") else path.removeprefix("/api/")
+        offered = [{"groupVersion": one, "version": one.split("/")[1]} for one in RESOURCES if "/" in one]
+        groups = [
+            {"name": one["groupVersion"].split("/")[0], "versions": [one], "preferredVersion": one} for one in offered
+        ]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+    version = path.removeprefix("/apis/").removeprefix("/api/")
     if version not in RESOURCES:
         return None
     resources = [
@@ -182,12 +185,6 @@ def discovery(path: str) -> Object | None:
         for name, kind in RESOURCES[version].items()
     ]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
-
-
-def _group(version: str) -> Object:
-    name, number = version.split("/")
-    offered = {"groupVersion": version, "version": number}
-    return {"name": name, "versions": [offered], "preferredVersion": offered}
 
 
 def place_of(path: str) -> Place:

@@ -18,14 +18,9 @@ PAGES = [
 ]
 NEEDS_CLOUD = {"gcloud", "kubectl"}
 OF_THE_SHELL = {"done", "export", "for", "ln", "mv"}
-RUN_ELSEWHERE = {
-    "make": "by whoever runs tests",
-    "source": "tests/commands/test_completion.py",
-    ".": "",
-    "ssh": "",
-    "exec": "",
-}
-"""Commands in README.md, and which test runs them."""
+RUN_ELSEWHERE = {"make", "source", ".", "ssh", "exec"}
+"""Commands in README.md, which whoever runs tests and tests/commands/test_completion.py run."""
+KNOWN = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}
 RELEASES = {"install", "upgrade"}
 OTHER_VERBS = {"test", "uninstall"}
 VALUED_FLAGS = {"-f", "--values", "--set", "--set-file", "--set-string", "-n", "--namespace"}
@@ -92,12 +87,11 @@ def commands_of(page: str, text: str) -> Iterator[Command]:
 
 def all_commands() -> list[Command]:
     """Those of all pages; a block that begins with no known command is output."""
-    known = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}
     return [
         command
         for page in PAGES
         for command in commands_of(page.relative_to(ROOT).as_posix(), page.read_text())
-        if command.text.split()[0] in known
+        if command.text.split()[0] in KNOWN
     ]
 
 
@@ -118,7 +112,7 @@ def words_of(command: Command, place: Path, environment: Mapping[str, str] = ENV
         if word in ("-n", "--namespace"):
             namespace = rest.pop(0)
         elif word in VALUED_FLAGS:
-            flags += [word, rest.pop(0)]
+            flags += ["-f" if word == "--values" else word, rest.pop(0)]
         else:
             names.append(word)
     release, chart = names

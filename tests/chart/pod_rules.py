@@ -5,19 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from agent.settings import EPOCH_PARTS, SETTINGS, TASK_SCRIPTS, Found, examine
+from agent.settings import TASK_SCRIPTS, Found, examine
 from tests.chart.helm import Object, Rendered
 from tests.chart.rules import every_container, pods, repeated, rule
-
-KNOWN = {setting.name for setting in SETTINGS} | set(EPOCH_PARTS)
-
-
-@rule
-def every_a4_variable_is_a_setting(rendered: Rendered) -> Iterator[str]:
-    for container in every_container(rendered):
-        for entry in container.get("env", []):
-            if entry["name"].startswith("A4_") and entry["name"] not in KNOWN:
-                yield f"{entry['name']} is not a setting"
 
 
 @rule

@@ -36,17 +36,14 @@ LIST_MAPS = {
 }
 
 Name = TypeVar("Name")
-Rule = Callable[[Rendered], list[str]]
+Rule = Callable[[Rendered], Iterable[str]]
 RULES: list[Rule] = []
+"""To which each module with rules adds its own."""
 
 
-def rule(check: Callable[[Rendered], Iterable[str]]) -> Rule:
-    def said(rendered: Rendered) -> list[str]:
-        return list(check(rendered))
-
-    said.__name__ = check.__name__
-    RULES.append(said)
-    return said
+def rule(check: Rule) -> Rule:
+    RULES.append(check)
+    return check
 
 
 def job_specs(found: Object) -> list[tuple[str, Object]]:
@@ -110,10 +107,10 @@ def duplicates(value: Any, key: str = "") -> Iterator[str]:
         for name, inner in value.items():
             yield from duplicates(inner, name)
     elif isinstance(value, list):
-        entries = [tuple(entry.get(part) for part in LIST_MAPS[key]) for entry in value] if key in LIST_MAPS else []
-        # Without a protocol it is TCP.
-        entries = [tuple("TCP" if part is None else part for part in entry) for entry in entries]
-        yield from (f"{key}: {' '.join(map(str, entry))} twice" for entry in repeated(entries))
+        # Without a protocol it is TCP; a directory is the same with a slash.
+        parts = LIST_MAPS.get(key, ())
+        entries = [tuple(str(entry.get(part, "TCP")).rstrip("/") for part in parts) for entry in value if parts]
+        yield from (f"{key}: {' '.join(entry)} twice" for entry in repeated(entries))
         for inner in value:
             yield from duplicates(inner)
 
@@ -160,12 +157,6 @@ def every_mount_has_its_volume_and_every_volume_a_mount(rendered: Rendered) -> I
         # GKE's sidecar has the only mounts of its own volumes.
         unused = [name for name in volumes if name not in used and not name.startswith("gke-")]
         yield from (f"volume {name} is mounted nowhere" for name in unused)
-
-
-@rule
-def no_two_volumes_are_in_one_place(rendered: Rendered) -> Iterator[str]:
-    for container in every_container(rendered):
-        yield from repeated(mount["mountPath"].rstrip("/") for mount in container.get("volumeMounts", []))
 
 
 @rule

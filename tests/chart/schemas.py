@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -54,7 +55,13 @@ def problems(found: Object) -> list[str]:
 
 
 def core_problems(found: Object) -> list[str]:
-    said = []
+    return judged(json.dumps(found))
+
+
+@cache
+def judged(text: str) -> list[str]:
+    """What is wrong with an object, of which there are many alike."""
+    found, said = json.loads(text), []
     for version in versions_for(found):
         judge = validator(found["kind"], found["apiVersion"], version)
         wrong = jsonschema.exceptions.best_match(judge.iter_errors(found))
@@ -89,23 +96,17 @@ def unknown_in_jobset(jobset: Object) -> list[str]:
 
     model = JobsetV1alpha2JobSet.from_dict(jobset)
     assert model
-    return lost(jobset, model.to_dict())
+    return list(lost(jobset, model.to_dict()))
 
 
-def lost(given: Any, taken: Any, place: str = "") -> list[str]:
+def lost(given: Any, taken: Any, place: str = "") -> Iterator[str]:
     """What was given and is not in what was taken."""
     if isinstance(given, dict) and isinstance(taken, dict):
-        return [said for key in given for said in _lost_key(given, taken, key, place)]
-    if isinstance(given, list) and isinstance(taken, list) and len(given) == len(taken):
-        return [
-            said
-            for at, (one, other) in enumerate(zip(given, taken, strict=True))
-            for said in lost(one, other, f"{place}[{at}]")
-        ]
-    return [] if given == taken else [f"{place} is {given!r}, and was taken as {taken!r}"]
-
-
-def _lost_key(given: Object, taken: Object, key: str, place: str) -> list[str]:
-    if key not in taken:
-        return [f"{place}.{key} is not known"]
-    return lost(given[key], taken[key], f"{place}.{key}")
+        yield from (f"{place}.{key} is not known" for key in given if key not in taken)
+        for key in given.keys() & taken.keys():
+            yield from lost(given[key], taken[key], f"{place}.{key}")
+    elif isinstance(given, list) and isinstance(taken, list) and len(given) == len(taken):
+        for at, (one, other) in enumerate(zip(given, taken, strict=True)):
+            yield from lost(one, other, f"{place}[{at}]")
+    elif given != taken:
+        yield f"{place} is {given!r}, and was taken as {taken!r}"

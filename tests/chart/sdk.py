@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache, reduce
+from itertools import zip_longest
 from typing import Any
 
 import helm_python
@@ -28,10 +29,12 @@ def config(kubeconfig: str, namespace: str) -> Config:
 
 
 def file_values(place: str, names: list[str]) -> Any:
-    """The values of one file: how several are put together is Helm's matter."""
-    (name,) = names
-    with open(os.path.join(place, name), encoding="utf-8") as file:
-        return helm_python.values_from_yaml(file.read())
+    """Of several files the last that has a value gives it."""
+    read = []
+    for name in names:
+        with open(os.path.join(place, name), encoding="utf-8") as file:
+            read.append(helm_python.values_from_yaml(file.read()))
+    return reduce(merged, read)
 
 
 def typed_values(parse: Callable[[str], Any]) -> Callable[[str, list[str]], Any]:
@@ -53,28 +56,24 @@ KINDS: dict[str, Callable[[str, list[str]], Any]] = {
 """In the order in which Helm takes them, whatever the order in which they were typed."""
 
 
-class ListsMeet(Exception):
-    """Two kinds of flags have a list at one place, and only Helm knows which items it has then."""
-
-
-def merged(base: Any, over: Any) -> Any:
-    if isinstance(base, list) and isinstance(over, list):
-        raise ListsMeet
-    if not isinstance(base, dict) or not isinstance(over, dict):
-        return over
-    return {**base, **{key: merged(base.get(key), value) for key, value in over.items()}}
+def merged(base: Any, over: Any, typed: str = "", key: str = "") -> Any:
+    """Items that were typed by number, as in key[2]=1, take the places of single ones; another list replaces all."""
+    if isinstance(base, list) and isinstance(over, list) and f"{key}[" in typed:
+        return [was if item is None else merged(was, item, typed) for was, item in zip_longest(base, over)]
+    if isinstance(base, dict) and isinstance(over, dict):
+        return {**base, **{inner: merged(base.get(inner), value, typed, inner) for inner, value in over.items()}}
+    return over
 
 
 def values(place: str, flags: list[str]) -> Any:
-    """What the flags say; null where that cannot be told from each kind of them alone."""
+    """What the flags say."""
     given = list(zip(flags[::2], flags[1::2], strict=True))
-    by_kind = {kind: [text for word, text in given if word == kind] for kind in KINDS}
-    if {word for word, _ in given} - set(KINDS) or len(by_kind["-f"]) > 1:
-        return None
-    try:
-        return reduce(merged, (KINDS[kind](place, texts) for kind, texts in by_kind.items() if texts), {})
-    except ListsMeet:
-        return None
+    assert {word for word, _ in given} <= set(KINDS), flags
+    found: Any = {}
+    for kind, read in KINDS.items():
+        if texts := [text for word, text in given if word == kind]:
+            found = merged(found, read(place, texts), ",".join(texts))
+    return found
 
 
 def render(path: str, values: Any, name: str, namespace: str) -> Any:
@@ -86,23 +85,13 @@ def lint(path: str, values: Any) -> Any:
     return helm_python.lint(path, values, strict=True, namespace="default")
 
 
-def install(kubeconfig: str, namespace: str, path: str, name: str, values: Any) -> Any:
-    return config(kubeconfig, namespace).install(chart(path), name, values, timeout=100)
+def of_release(verb: str, kubeconfig: str, namespace: str, name: str, *made_of: Any) -> Any:
+    """`install` and `upgrade` make it of a chart and values."""
+    given = (chart(made_of[0]), name, made_of[1]) if made_of else (name,)
+    return getattr(config(kubeconfig, namespace), verb)(*given, timeout=100)
 
 
-def upgrade(kubeconfig: str, namespace: str, path: str, name: str, values: Any) -> Any:
-    return config(kubeconfig, namespace).upgrade(chart(path), name, values, timeout=100)
-
-
-def test(kubeconfig: str, namespace: str, name: str) -> Any:
-    return config(kubeconfig, namespace).test(name, timeout=100)
-
-
-def uninstall(kubeconfig: str, namespace: str, name: str) -> Any:
-    return config(kubeconfig, namespace).uninstall(name, timeout=100)
-
-
-DOES = {does.__name__: does for does in (values, render, lint, install, upgrade, test, uninstall)}
+DOES = {does.__name__: does for does in (values, render, lint, of_release)}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

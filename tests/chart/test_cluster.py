@@ -7,8 +7,9 @@ import json
 import pytest
 import yaml
 
-from tests.chart import cluster_schemas
-from tests.chart.helm import CHART, KUBERNETES, LOADER, Engines, HelmRefused, Object, Rendered, Words, sets
+from tests.chart import cluster_schemas, helm
+from tests.chart.helm import CHART, Engines, HelmRefused, Object, Rendered, Words, sets
+from tests.chart.rules import containers
 
 CLUSTER = CHART / "cluster"
 A4 = "nodes=2,networks.prefix=a4high"
@@ -27,8 +28,12 @@ CASES = {
 }
 
 
+def words_of(*settings: str) -> Words:
+    return Words(tuple(sets(*settings)), "demo", str(CLUSTER), "kube-system")
+
+
 def rendered(engines: Engines, *settings: str) -> Rendered:
-    return engines.render(Words(tuple(sets(*settings)), "demo", str(CLUSTER), "kube-system"))
+    return engines.render(words_of(*settings))
 
 
 def specs(found: Rendered, kind: str) -> dict[str, Object]:
@@ -36,48 +41,42 @@ def specs(found: Rendered, kind: str) -> dict[str, Object]:
     return {one["metadata"]["name"]: one["spec"] for one in found.kind(kind)}
 
 
-@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-def test_kubernetes_kueue_and_gke_take_every_object(engines: Engines, settings: str) -> None:
-    found = rendered(engines, settings)
-    assert found.objects
-    assert [said for one in found.objects for said in cluster_schemas.problems(one)] == []
-    whole = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found.objects]
-    assert len(whole) == len(set(whole))
+def test_kubernetes_kueue_and_gke_take_every_object(engines: Engines) -> None:
+    for case, settings in CASES.items():
+        found = rendered(engines, settings)
+        assert found.objects
+        assert [said for one in found.objects for said in cluster_schemas.problems(one)] == [], case
+        whole = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found.objects]
+        assert len(whole) == len(set(whole))
 
 
-@pytest.mark.parametrize("case", ["a4 with queues of one's own", "a3"])
-def test_both_engines_make_the_same_of_the_cluster(engines: Engines, case: str) -> None:
-    text = engines.helm3.done("template", *KUBERNETES, *sets(CASES[case]), "demo", str(CLUSTER))
-    three = [one for one in yaml.load_all(text, LOADER) if one]
-    by_name = sorted(json.dumps(one, sort_keys=True) for one in rendered(engines, CASES[case]).objects)
-    assert sorted(json.dumps(one, sort_keys=True) for one in three) == by_name
+def test_both_engines_make_the_same_of_the_cluster(engines: Engines) -> None:
+    for case in ("a4 with queues of one's own", "a3"):
+        words = words_of(CASES[case])
+        shown = engines.helm3.done("template", *helm.KUBERNETES, *words.flags, words.release, words.chart)
+        found = engines.render(words).objects
+        assert helm.without_secret(helm.objects_in(shown)) == helm.without_secret(found)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ("nodes=2", "networks.prefix is not set"),
-        ("networks.prefix=a4high", "nodes is not set"),
-        ("machine=a5", "machine"),
-        (f"{A4},queues={{a}}", "queues"),
-        (f"{A4},gib.image=latest", "gib"),
-    ],
-)
-def test_values_that_cannot_work_are_refused(engines: Engines, settings: str, said: str) -> None:
-    with pytest.raises(HelmRefused, match=said):
-        rendered(engines, settings)
+def test_values_that_cannot_work_are_refused(engines: Engines) -> None:
+    for settings, said in {
+        "nodes=2": "networks.prefix is not set",
+        "networks.prefix=a4high": "nodes is not set",
+        "machine=a5": "machine",
+        f"{A4},queues={{a}}": "queues",
+        f"{A4},gib.image=latest": "gib",
+    }.items():
+        with pytest.raises(HelmRefused, match=said):
+            rendered(engines, settings)
 
 
 def test_a_job_finds_its_networks(engines: Engines) -> None:
     """Names and modes; that each network has its parameters, in which no subnet stands twice."""
-    pods = {
-        "a4": engines.with_settings("network.hostNetwork=false"),
-        "a3": engines.with_settings("network.hostNetwork=false", "network.tcpx.enabled=true"),
-    }
-    for machine, settings in (("a4", A4), ("a3", A3)):
+    for settings, flag in ((A4, ""), (A3, "network.tcpx.enabled=true")):
+        pod = engines.with_settings("network.hostNetwork=false", flag)
         found = rendered(engines, settings)
         networks, parameters = specs(found, "Network"), specs(found, "GKENetworkParamSet")
-        template = pods[machine].jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        template = pod.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
         wanted = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
         assert ["default", *networks] == [one["network"] for one in wanted]
         assert {name: one["parametersRef"]["name"] for name, one in networks.items()} == {
@@ -96,23 +95,23 @@ def test_the_names_are_those_of_googles_guides(engines: Engines) -> None:
     assert (a3["vpc4"]["vpc"], a3["vpc4"]["vpcSubnet"]) == ("my-project-net-4", "my-project-sub-4")
 
 
-@pytest.mark.parametrize(("settings", "queues"), [(A4, ["a4-high", "a4"]), (A3, ["a3-high"])])
-def test_queues_admit_jobs_of_all_nodes(engines: Engines, settings: str, queues: list[str]) -> None:
-    found = rendered(engines, settings)
-    (name,) = specs(found, "ClusterQueue")
-    assert specs(found, "LocalQueue") == {queue: {"clusterQueue": name} for queue in queues}
-    (group,) = specs(found, "ClusterQueue")[name]["resourceGroups"]
-    assert group["flavors"] == [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "16"}]}]
-    assert specs(found, "ResourceFlavor")[name]["topologyName"] in specs(found, "Topology")
+def test_queues_admit_jobs_of_all_nodes(engines: Engines) -> None:
+    for settings, queues in ((A4, ["a4-high", "a4"]), (A3, ["a3-high"])):
+        found = rendered(engines, settings)
+        ((name, spec),) = specs(found, "ClusterQueue").items()
+        assert specs(found, "LocalQueue") == {queue: {"clusterQueue": name} for queue in queues}
+        (group,) = spec["resourceGroups"]
+        assert group["flavors"] == [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "16"}]}]
+        assert specs(found, "ResourceFlavor")[name]["topologyName"] in specs(found, "Topology")
 
 
 def test_the_topology_has_every_level_that_jobs_ask_for(engines: Engines) -> None:
     (topology,) = specs(rendered(engines, A4), "Topology").values()
     levels = [level["nodeLabel"] for level in topology["levels"]]
     for level in ("block", "sub-block", "host"):
-        job = engines.with_settings("queue=a4", f"tasSettings.level={level}").jobset
-        template = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-        assert template["metadata"]["annotations"]["kueue.x-k8s.io/podset-preferred-topology"] in levels
+        job = engines.with_settings("queue=a4", f"tasSettings.level={level}").jobset["spec"]["replicatedJobs"][0]
+        annotations = job["template"]["spec"]["template"]["metadata"]["annotations"]
+        assert annotations["kueue.x-k8s.io/podset-preferred-topology"] in levels
     # Kueue takes it as the lowest level alone.
     assert levels[-1] == "kubernetes.io/hostname"
 
@@ -121,10 +120,8 @@ def test_quotas_cover_what_pods_request(engines: Engines) -> None:
     (spec,) = specs(rendered(engines, CASES["a4 with claims"]), "ClusterQueue").values()
     (group,) = spec["resourceGroups"]
     assert group["coveredResources"] == ["google.com/mrdma", "nvidia.com/gpu"]
-    assert {one["name"]: one["nominalQuota"] for one in group["flavors"][0]["resources"]} == {
-        "google.com/mrdma": "32",
-        "nvidia.com/gpu": "32",
-    }
+    quotas = {one["name"]: one["nominalQuota"] for one in group["flavors"][0]["resources"]}
+    assert quotas == dict.fromkeys(group["coveredResources"], "32")
 
 
 def test_flavors_and_installers_are_for_the_nodes_of_jobs(engines: Engines) -> None:
@@ -158,7 +155,7 @@ def test_what_runs_as_root_on_nodes_is_pinned(engines: Engines) -> None:
     for settings in (A3, f"{A4},gib.enabled=true"):
         for daemons in specs(rendered(engines, settings), "DaemonSet").values():
             pod = daemons["template"]["spec"]
-            for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            for container in containers(pod):
                 assert "@sha256:" in container["image"] or ":v" in container["image"]
 
 

@@ -18,18 +18,8 @@ from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
 from tests.chart import cluster_schemas
 from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Words
-from tests.chart.pages import (
-    NEEDS_CLOUD,
-    OF_THE_SHELL,
-    OTHER_VERBS,
-    PAGES,
-    RELEASES,
-    RUN_ELSEWHERE,
-    Command,
-    all_commands,
-    blocks,
-    words_of,
-)
+from tests.chart.pages import KNOWN, OTHER_VERBS, PAGES, RELEASES, all_commands, blocks, words_of
+from tests.chart.rules import containers
 from tests.chart.schemas import core_problems, problems
 from tests.local.helpers import needs_root
 
@@ -42,42 +32,37 @@ OF_CLUSTERS = [command for command in RENDERED if "chart/cluster" in command.wor
 AGENT = [command for command in COMMANDS if command.words[0] == "a4-agent"]
 
 
-@pytest.mark.parametrize("command", RENDERED, ids=str)
-def test_a_command_gives_objects_that_are_taken(command: Command, engines: Engines, checkout: Path) -> None:
-    words = words_of(command, checkout)
-    if "cannot be used" in command.output:
-        for engine in ENGINES:
-            with pytest.raises(HelmRefused) as refused:
-                engines.render(words, engine)
-            assert command.output in str(refused.value), engine
-        return
-    rendered = engines.render(words)
-    judge: Callable[[Object], Iterable[str]] = cluster_schemas.problems if command in OF_CLUSTERS else problems
-    assert rendered.objects
-    assert not [said for found in rendered.objects for said in judge(found)]
-    assert command in OF_CLUSTERS or rendered.jobset["metadata"]["name"] == words.release
+def test_commands_give_objects_that_are_taken(engines: Engines, checkout: Path) -> None:
+    for command in RENDERED:
+        words = words_of(command, checkout)
+        if "cannot be used" in command.output:
+            for engine in ENGINES:
+                with pytest.raises(HelmRefused) as refused:
+                    engines.render(words, engine)
+                assert command.output in str(refused.value), engine
+            continue
+        rendered = engines.render(words)
+        judge: Callable[[Object], Iterable[str]] = cluster_schemas.problems if command in OF_CLUSTERS else problems
+        assert rendered.objects, command
+        assert not [said for found in rendered.objects for said in judge(found)], command
+        assert command in OF_CLUSTERS or rendered.jobset["metadata"]["name"] == words.release
 
 
 def test_there_are_commands() -> None:
-    assert {command.page for command in HELM} >= {page.relative_to(ROOT).as_posix() for page in PAGES} - {
-        "docs/deployments/README.md",
-        "docs/jobset.md",
-        "docs/tcpx.md",
-    }
+    without = {"docs/deployments/README.md", "docs/jobset.md", "docs/tcpx.md"}
+    assert {command.page for command in HELM} >= {page.relative_to(ROOT).as_posix() for page in PAGES} - without
     assert all(command.words[1] in {*RELEASES, *OTHER_VERBS, "template"} for command in HELM)
 
 
 def test_nothing_that_looks_like_a_command_is_left_out() -> None:
     """A block is of commands as a whole, or of output as a whole."""
-    known, left_out = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}, list[str]()
+    left_out = list[str]()
     for page in PAGES:
         for start, lines in blocks(page.read_text()):
-            first = [
-                line for line, above in zip(lines, ["", *lines], strict=False) if line and not above.endswith("\\")
-            ]
+            first = [line for line, above in zip(lines, ["", *lines], strict=False) if line and above[-1:] != "\\"]
             words = [line.split()[0] for line in first if not line.startswith((" ", "#", "$ "))]
-            are_commands = bool(words) and words[0] in known
-            unknown = set(words) - known if are_commands else set(words) & {"helm", "gcloud"}
+            are_commands = bool(words) and words[0] in KNOWN
+            unknown = set(words) - KNOWN if are_commands else set(words) & {"helm", "gcloud"}
             if unknown and not any(line.startswith("$ ") for line in lines):
                 left_out.append(f"{page.name}:{start}: {unknown}")
     assert left_out == []
@@ -117,26 +102,15 @@ def test_what_can_be_tried_on_one_machine_works(page: str, checkout: Path) -> No
         subprocess.run(["a4-agent", "local", "down", "--name", name], env=environment, capture_output=True, timeout=60)
 
 
-def test_the_notes_are_those_of_the_page(engines: Engines, checkout: Path) -> None:
+def test_notes_commas_and_braces_are_those_of_the_page(engines: Engines, checkout: Path) -> None:
     text = (ROOT / "docs/chart.md").read_text()
     first = next(command for command in RENDERED if command.page == "docs/chart.md")
     notes = engines.render(words_of(first, checkout), "helm3").notes
     (shown,) = (lines for _, lines in blocks(text) if lines[0].startswith("my-job: "))
     assert [line for line in shown if line] == [line for line in notes.splitlines() if line]
-
-
-def test_a_comma_and_braces_are_written_as_the_page_says(engines: Engines, checkout: Path) -> None:
     (command,) = (command for command in RENDERED if "NCCL_SOCKET_IFNAME" in command.text)
     env = engines.render(words_of(command, checkout)).env
     assert (env["NCCL_SOCKET_IFNAME"], env["MY_FORMAT"]) == ("eth0,eth1", "{rank}")
-
-
-def test_numbers_of_values_files_are_read_as_the_page_says(engines: Engines, tmp_path: Path) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text("workload: {env: {A: 1.10, B: 0123, C: 1234567890123456789, D: '1234567890123456789'}}\n")
-    env = engines.with_values("-f", str(values), engine="helm3").env
-    assert (env["A"], env["B"], env["D"]) == ("1.1", "83", "1234567890123456789")
-    assert env["C"] != env["D"]
 
 
 def test_every_values_file_has_its_page() -> None:
@@ -147,12 +121,12 @@ def test_every_values_file_has_its_page() -> None:
     assert used == files
 
 
-def keys_of(values: Object, prefix: str = "") -> Iterator[str]:
+def keys_of(values: Object, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
             yield from keys_of(value, f"{prefix}{key}.")
         else:
-            yield prefix + key
+            yield prefix + key, value
 
 
 TOO_WIDE = {"workload", "network", "volumes"}
@@ -160,29 +134,22 @@ TOO_WIDE = {"workload", "network", "volumes"}
 NOT_OURS = {"workload.workflow"}
 
 
-def test_every_value_is_named() -> None:
-    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/chart.md").read_text()))
+def test_every_value_is_named_and_every_named_value_exists() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    for key in keys_of(values):
+    keys = dict(keys_of(values))
+    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/chart.md").read_text()))
+    for key in keys:
         parts = key.split(".")
         ways = {".".join(parts[:count]) for count in range(1, len(parts) + 1)} - TOO_WIDE
         own = {parts[-1]} if key.startswith("network.tcpx.") else set()
         assert named & (ways | own), f"{key} is in values.yaml and not in docs/chart.md"
-
-
-def test_every_named_value_exists() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
     groups = "workload|network|volumes|secret|tasSettings|dwsSettings"
-    named = {
-        (page.name, name) for page in PAGES for name in re.findall(rf"`((?:{groups})\.[\w.]+)[=`]", page.read_text())
-    }
-    for page, name in named:
-        at: Any = values
-        for part in name.split("."):
-            if name in NOT_OURS or at is None or at == {}:
-                break
-            assert part in at, f"{page} names {name}"
-            at = at[part]
+    for page in PAGES:
+        for name in re.findall(rf"`((?:{groups})\.[\w.]+)[=`]", page.read_text()):
+            # Groups have keys below them, and what is empty or null by default may have any.
+            free = tuple(f"{key}." for key, value in keys.items() if value is None or value == {})
+            there = name.startswith(free) or any(f"{key}.".startswith(f"{name}.") for key in keys)
+            assert there or name in NOT_OURS, f"{page} names {name}"
 
 
 def test_figures_of_the_pages_are_the_chart_s() -> None:
@@ -199,39 +166,18 @@ def test_figures_of_the_pages_are_the_chart_s() -> None:
     assert (values["queue"], values["network"]["sshPort"]) == (None, None)
 
 
-def fences(page: str) -> list[Object]:
-    text = (ROOT / page).read_text()
-    return [
-        found
-        for fence in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-        for found in yaml.safe_load_all(fence)
-        if found
-    ]
-
-
-(POD,) = (found for found in fences("docs/tcpx.md") if found.get("kind") == "Pod")
-
-
-def container(pod: Object, name: str) -> Object:
-    spec = pod["spec"]
-    (found,) = (one for one in [*spec.get("initContainers", []), *spec["containers"]] if one["name"] == name)
-    return dict(found)
-
-
-def test_the_pod_of_the_page_is_valid() -> None:
-    assert core_problems(POD) == []
-    assert container(POD, "tcpx-daemon")["restartPolicy"] == "Always"
-
-
-def test_the_pod_of_the_page_is_that_of_the_chart(engines: Engines, checkout: Path) -> None:
+def test_the_pod_of_the_page_is_valid_and_that_of_the_chart(engines: Engines, checkout: Path) -> None:
+    fences = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/tcpx.md").read_text(), re.DOTALL)
+    (shown,) = (one for fence in fences for one in yaml.safe_load_all(fence) if one and one.get("kind") == "Pod")
+    assert core_problems(shown) == []
     words = Words(("-f", "chart/ci/a3-tcpx-values.yaml"), "my-pod", "chart", "default", str(checkout))
-    pod = engines.render(words).pod
-    ours, shown = container({"spec": pod}, "tcpx-daemon"), container(POD, "tcpx-daemon")
-    assert {key: shown[key] for key in ("image", "command", "securityContext", "env")} == {
-        key: ours[key] for key in ("image", "command", "securityContext", "env")
-    }
-    assert paths(shown) == paths(ours)
-    assert paths(container(POD, "workload")) == paths(container({"spec": pod}, "workload")) - {"/etc/a4-agent/secret"}
+    theirs, ours = ({one["name"]: one for one in containers(pod)} for pod in (shown["spec"], engines.render(words).pod))
+    daemons = theirs["tcpx-daemon"], ours["tcpx-daemon"]
+    assert daemons[0]["restartPolicy"] == "Always"
+    for key in ("image", "command", "securityContext", "env"):
+        assert daemons[0][key] == daemons[1][key]
+    assert paths(daemons[0]) == paths(daemons[1])
+    assert paths(theirs["workload"]) == paths(ours["workload"]) - {"/etc/a4-agent/secret"}
 
 
 def paths(one: Object) -> set[str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 import yaml
 
 from agent.fabrics import FABRICS
 from tests.chart import seeds
-from tests.chart.cases import REFUSED
-from tests.chart.helm import CHART, Engines
+from tests.chart.cases import CI_FILES, REFUSED
+from tests.chart.helm import CHART, IMAGE, Engines, Words, sets
 
 DOCKER = CHART.parent / "docker"
-EXAMPLES = sorted(CHART.glob("ci/*.yaml"))
 IMAGES = {
     seeds.TESTBED: "testbed",
     seeds.UNIFIED: "unified-testbed-pytorch",
@@ -47,30 +45,28 @@ def is_below(path: str, directory: str) -> bool:
     return f"{path}/".startswith(f"{directory}/")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_name_images_that_are_built(example: Path) -> None:
-    workload = yaml.safe_load(example.read_text())["workload"]
-    image = workload.get("agentImage", workload["image"])
-    assert image.removeprefix("us-docker.pkg.dev/my-project/my-repo/") in TAGS
+def test_examples_name_images_that_are_built() -> None:
+    for example in CI_FILES:
+        workload = yaml.safe_load(example.read_text())["workload"]
+        image = workload.get("agentImage", workload["image"])
+        assert image.removeprefix("us-docker.pkg.dev/my-project/my-repo/") in TAGS, example
 
 
-@pytest.mark.parametrize("seed", seeds.SEEDS)
-def test_an_image_has_what_its_guides_line_starts_and_mounts(seed: str, engines: Engines, tmp_path: Path) -> None:
-    image = IMAGES[seeds.SEEDS[seed]]
-    values = "old values" if (seed, "our values") in REFUSED else "our values"
-    words = seeds.words(seed, values, tmp_path)
-    built = ("--set", f"workload.image=registry.example/{image}:built,workload.agentImage=")
-    workload = engines.render(replace(words, flags=(*words.flags, *built)), "helm4").workload
-    assert workload["command"] == ["tini", "--", "a4-agent", "run"]
+def test_an_image_has_what_its_guides_line_starts_and_mounts(engines: Engines, words: Callable[[str], Words]) -> None:
     assert "tini:tini" in (DOCKER / "steps/programs.sh").read_text()
     assert "/usr/local/bin/a4-agent" in (DOCKER / "steps/shells.sh").read_text()
-    mounted = {mount["mountPath"] for mount in workload["volumeMounts"]}
-    expected = mounted - OWN - {fabric.mark for fabric in FABRICS.values()}
-    made = made_in(image)
-    assert [path for path in expected if not any(is_below(one, path) for one in made)] == []
-    kept = [path for path in made if path.startswith(("/opt/", "/third_party/", "/usr/local/src/"))]
-    hidden = [path for path in kept if any(is_below(path, mount) for mount in mounted)]
-    assert hidden == []
+    for seed, testbed in seeds.SEEDS.items():
+        line = words(f"{seed} {'old values' if (seed, 'our values') in REFUSED else 'our values'}")
+        # That of PAI is not used by the line itself.
+        own = sets(f"workload.image={IMAGE},workload.agentImage=") if seed in seeds.ADDED else ()
+        workload = engines.render(replace(line, flags=(*line.flags, *own))).workload
+        assert workload["command"] == ["tini", "--", "a4-agent", "run"]
+        mounted = {mount["mountPath"] for mount in workload["volumeMounts"]}
+        expected = mounted - OWN - {fabric.mark for fabric in FABRICS.values()}
+        made = made_in(IMAGES[testbed])
+        assert [path for path in expected if not any(is_below(one, path) for one in made)] == [], seed
+        kept = [path for path in made if path.startswith(("/opt/", "/third_party/", "/usr/local/src/"))]
+        assert [path for path in kept if any(is_below(path, mount) for mount in mounted)] == [], seed
 
 
 def test_the_images_of_a3_keep_their_nccl_tests(engines: Engines) -> None:

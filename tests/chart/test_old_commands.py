@@ -6,20 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from scripts.old_commands import TESTBEDS, named
 from tests.chart.helm import HELM, ROOT
 
 PATHS = sorted({path for testbed in TESTBEDS for path in named(testbed)})
-
-
-@pytest.fixture
-def originals(tmp_path: Path) -> Path:
-    for path in PATHS:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("# of another state\n")
-    return tmp_path
 
 
 def said(originals: Path) -> list[str]:
@@ -28,16 +18,15 @@ def said(originals: Path) -> list[str]:
         [sys.executable, script, str(originals), "--helm", str(HELM)], capture_output=True, text=True, timeout=100
     )
     assert (ended.returncode, ended.stdout) == (1, "")
-    return ended.stderr.splitlines()
+    return sorted(ended.stderr.splitlines())
 
 
-def test_a_file_that_is_missing_is_named(originals: Path) -> None:
-    for gone in (PATHS[0], PATHS[-1]):
-        (originals / gone).unlink()
-    assert sorted(said(originals)) == [f"missing: {path}" for path in (PATHS[0], PATHS[-1])]
-
-
-def test_a_script_that_the_chart_does_not_know_is_named(originals: Path) -> None:
+def test_scripts_that_the_chart_does_not_know_and_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    for path in PATHS:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("# of another state\n")
     scripts = [path for path in PATHS if path.suffix == ".sh" and not path.name.startswith("command")]
-    found = [line.partition(" is in another state")[0] for line in said(originals)]
-    assert sorted(found) == sorted(str(path) for path in scripts)
+    assert [line.partition(" is in another state")[0] for line in said(tmp_path)] == sorted(map(str, scripts))
+    for gone in (PATHS[0], PATHS[-1]):
+        (tmp_path / gone).unlink()
+    assert said(tmp_path) == [f"missing: {path}" for path in (PATHS[0], PATHS[-1])]

@@ -19,7 +19,7 @@ from agent import cli
 from agent.workloads.pai_megatron.arguments import TRAINING, convertor
 from scripts.old_launches import GPUS_PER_POD, PODS, Reached, mpirun, planned, sha256, typed
 from tests.chart import seeds
-from tests.chart.helm import CHART, ROOT, Engines, Rendered, sets
+from tests.chart.helm import CHART, ROOT, Engines, sets
 
 Case = Mapping[str, Any]
 Started = Callable[[Case], list[list[Reached]]]
@@ -29,11 +29,6 @@ POSITIONS = {
     "run_mcore_qwen3.sh": [argument.name for argument in TRAINING],
     "run_8xH20.sh": [name for name, _ in convertor("", "", "")],
 }
-
-
-def of(*workloads: str) -> pytest.MarkDecorator:
-    found = [case for case in CASES if case["workload"] in workloads]
-    return pytest.mark.parametrize("case", found, ids=lambda case: "-".join([case["sha256"][:8], *case["beside"]]))
 
 
 def old(case: Case) -> list[list[Reached]]:
@@ -56,23 +51,13 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def render(engines: Engines, chart: Path) -> Callable[[Case], Rendered]:
-    def rendered(case: Case) -> Rendered:
+def new(engines: Engines, chart: Path, capsys: pytest.CaptureFixture[str]) -> Started:
+    def found(case: Case) -> list[list[Reached]]:
         settings = [f"workload.gpus={PODS * GPUS_PER_POD}", "volumes.nfs.ip=10.0.0.2", "volumes.nfs.mountPath=/mnt"]
         settings += [f"workload.env.{name}={value}" for name, value in case["beside"].items()]
         script = chart / case["sha256"]
         flags = ["--set-file", f"task_script={script}"] if script.exists() else []
-        return engines.with_values(*sets(*settings), *flags, chart=str(chart / "chart"))
-
-    return rendered
-
-
-@pytest.fixture
-def new(
-    render: Callable[[Case], Rendered], capsys: pytest.CaptureFixture[str]
-) -> Callable[[Case], list[list[Reached]]]:
-    def found(case: Case) -> list[list[Reached]]:
-        rendered = render(case)
+        rendered = engines.with_values(*sets(*settings), *flags, chart=str(chart / "chart"))
         workload = rendered.env.get("A4_WORKLOAD", "deepep")
         assert cli.main(typed(rendered.env, workload, rendered.workload.get("args", []))) == 0
         started = planned(capsys.readouterr().out)
@@ -117,13 +102,14 @@ def test_pais_scripts_get_what_they_got_but_for_what_the_page_names(new: Started
     assert found == table("pai-megatron.md", "What an old script gave otherwise")
 
 
-@of("ddp")
-def test_torchrun_gets_what_it_got(case: Case, new: Started) -> None:
-    for (was,), (is_,) in zip(old(case), new(case), strict=True):
-        *options, _ = was.arguments
-        given = dict(word[2:].replace("_", "-").split("=", 1) for word in options)
-        words = is_.arguments
-        assert given.items() <= {name[2:]: value for name, value in zip(words[::2], words[1::2], strict=False)}.items()
+def test_torchrun_gets_what_it_got(new: Started) -> None:
+    for case in (case for case in CASES if case["workload"] == "ddp"):
+        for (was,), (is_,) in zip(old(case), new(case), strict=True):
+            *options, _ = was.arguments
+            given = dict(word[2:].replace("_", "-").split("=", 1) for word in options)
+            words = is_.arguments
+            now = {name[2:]: value for name, value in zip(words[::2], words[1::2], strict=False)}
+            assert given.items() <= now.items()
 
 
 def test_mpirun_gets_what_it_got_but_for_what_the_page_names(new: Started) -> None:

@@ -44,9 +44,8 @@ def helm(request: pytest.FixtureRequest, engines: Engines, cluster: tuple[Store,
         command_line.done(verb, "-n", words.namespace, *what)
 
     def helm4(verb: str, words: Words) -> None:
-        values = engines.helm4.values(words)
-        what = [words.chart, words.release, values] if verb in ("install", "upgrade") else [words.release]
-        engines.helm4.ask(verb, str(kubeconfig), words.namespace, *what)
+        made_of = [words.chart, engines.helm4.values(words)] if verb in ("install", "upgrade") else []
+        engines.helm4.ask("of_release", verb, str(kubeconfig), words.namespace, words.release, *made_of)
 
     return helm3 if request.param == "helm3" else helm4
 
@@ -129,32 +128,21 @@ def test_an_upgrade_from_a_chart_with_other_pods_is_refused_and_nothing_is_lost(
 
 
 @on_helm_4
-def test_a_second_release_lives_beside_the_first(helm: Helm, store: Store) -> None:
-    helm("install", release())
-    helm("install", release(name="other"))
-    assert store.names() == ALL | {name.replace("demo", "other") for name in ALL}
-    assert job_secret(store) != job_secret(store, "other")
-    helm("uninstall", release(name="other"))
-    assert store.names() == ALL
-
-
-@on_helm_4
 def test_an_existing_secret_is_left_alone(helm: Helm, store: Store) -> None:
     helm("install", release("secret.name=mine"))
     assert store.names() == ALL - {"Secret/demo-job-secret"}
 
 
 @on_helm_4
-@pytest.mark.parametrize("names", [("nccl", "nccl-helm-test"), ("nccl-helm-test", "nccl")])
-def test_no_release_starts_whose_service_another_has(helm: Helm, store: Store, names: tuple[str, str]) -> None:
+def test_no_release_starts_whose_service_another_has(helm: Helm, store: Store) -> None:
     """JobSet would take a Service that is there for its own, and names of pods would lead nowhere."""
     with pytest.raises(HelmRefused):
-        for name in names:
-            helm("install", release(name=name))
+        helm("install", release(name="nccl-helm-test"))
+    assert store.names() == set()
 
 
 @on_helm_4
-def test_helm_test_leaves_other_releases_alone(helm: Helm, store: Store) -> None:
+def test_a_release_and_its_helm_test_leave_other_releases_alone(helm: Helm, store: Store) -> None:
     """Also those that are named as the objects of this one's test could be."""
 
     def uids() -> dict[Place, str]:
@@ -165,6 +153,8 @@ def test_helm_test_leaves_other_releases_alone(helm: Helm, store: Store) -> None
         helm("install", release(name=name))
     before = uids()
     helm("install", release(name="nccl"))
+    assert store.names() == {one.replace("demo", name) for name in (*others, "nccl") for one in ALL}
+    assert len({job_secret(store, name) for name in (*others, "nccl")}) == 3
     for name in (*others, "nccl"):
         assert store.object("Service", name)["spec"]["selector"] == {"jobset.sigs.k8s.io/jobset-name": name}
     helm("test", release(name="nccl"))
@@ -186,38 +176,28 @@ def test_helm_test_ends_as_its_job_and_can_be_tried_again(helm: Helm, store: Sto
 
 
 def test_the_job_of_helm_test_forms_a_cluster_of_its_own(engines: Engines) -> None:
-    rendered = engines.with_settings("workload.gpus=16")
-    job = rendered.one("Job", "-helm-test-0")["spec"]
+    settings = "network.hostNetwork=false,volumes.gcsMounts[0].bucketName=b,queue=a4,podAnnotations.a=b"
+    rendered = engines.with_settings("workload.gpus=16", settings)
+    found, service = rendered.one("Job", "-helm-test-0"), rendered.one("Service", "-helm-test")
+    job, labels = found["spec"], found["spec"]["template"]["metadata"]["labels"]
     pod = job["template"]["spec"]
-    env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
-    name = rendered.one("Job", "-helm-test-0")["metadata"]["name"]
-    assert f"{env['HOSTNAME_PREFIX']}0" == name, "the pods of an Indexed Job are <its name>-<index>"
+    (container,) = pod["containers"]
+    env = {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}
+    assert f"{env['HOSTNAME_PREFIX']}0" == found["metadata"]["name"], (
+        "the pods of an Indexed Job are <its name>-<index>"
+    )
     assert (job["completions"], job["parallelism"], env["NNODES"]) == (2, 2, "2")
-    assert pod["subdomain"] == rendered.one("Service", "-helm-test")["metadata"]["name"] == "demo-helm-test"
+    assert pod["subdomain"] == service["metadata"]["name"] == "demo-helm-test"
     assert env["DOMAIN_NAME"] == "demo-helm-test.team-a.svc.cluster.local"
     assert env["A4_SSH_PORT"] == "2223"
-    assert "nvidia.com/gpu" not in str([container.get("resources") for container in pod["containers"]])
-
-
-def test_one_pod_has_none_to_look_for(engines: Engines) -> None:
-    rendered = engines.with_settings("workload.gpus=8")
-    assert rendered.kind("Service") == []
-    assert rendered.one("Job", "-helm-test-0")["spec"]["completions"] == 1
-
-
-def test_the_pods_of_helm_test_have_one_network_and_the_labels_of_the_release(engines: Engines) -> None:
-    settings = "network.hostNetwork=false,volumes.gcsMounts[0].bucketName=b,queue=a4,podAnnotations.a=b"
-    template = engines.with_settings(settings).one("Job", "-helm-test-0")["spec"]["template"]
-    assert not template["metadata"].get("annotations")
-    env = {entry["name"]: entry.get("valueFrom") for entry in template["spec"]["containers"][0]["env"]}
+    assert "nvidia.com/gpu" not in str(container.get("resources"))
+    # One network is enough, and the labels are those of the release.
+    assert not job["template"]["metadata"].get("annotations")
     assert "batch.kubernetes.io/controller-uid" in env["JOB_UUID"]["fieldRef"]["fieldPath"]
-
-
-def test_the_service_of_helm_test_finds_its_pods_before_they_are_ready(engines: Engines) -> None:
-    rendered = engines.with_values()
-    service = rendered.one("Service", "-helm-test")["spec"]
-    labels = rendered.one("Job", "-helm-test-0")["spec"]["template"]["metadata"]["labels"]
+    # The Service finds the pods before they are ready, and not every pod of the namespace.
     by_controller = {"batch.kubernetes.io/job-name": "demo-helm-test-0", "job-name": "demo-helm-test-0"}
-    assert service["selector"].items() <= {**labels, **by_controller}.items()
-    assert service["selector"], "not every pod of the namespace"
-    assert (service["publishNotReadyAddresses"], service["clusterIP"]) == (True, "None")
+    assert service["spec"]["selector"].items() <= {**labels, **by_controller}.items()
+    assert service["spec"]["selector"]
+    assert (service["spec"]["publishNotReadyAddresses"], service["spec"]["clusterIP"]) == (True, "None")
+    alone = engines.with_settings("workload.gpus=8")
+    assert (alone.kind("Service"), alone.one("Job", "-helm-test-0")["spec"]["completions"]) == ([], 1)
