@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.chart.helm import Engines, Rendered
 
 NOTES = {
@@ -37,33 +35,22 @@ def notes(rendered: Rendered) -> list[str]:
     return listed.rstrip("\n").split("\n") if listed else []
 
 
-@pytest.mark.parametrize("settings", NOTES)
-def test_what_does_nothing_is_noted(engines: Engines, settings: str) -> None:
-    (note,) = notes(engines.with_settings(settings))
-    assert note.startswith("- ") and NOTES[settings] in note
-    assert note.endswith(".")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "",
-        "queue=null",
-        "workload.run=null",
-        "network.gibVersion=registry.example/gib@sha256:abc",
-        "network.gibVersion=registry.example:5000/gib:v1",
-        "pai_training_script=echo,volumes.nfs.ip=10.0.0.2",
-        "volumes.nfs.ip=10.0.0.2,workload.env.PAI_WORKSPACE_ROOT=/mnt/me",
-    ],
+NO_NOTES = (
+    "",
+    "queue=null",
+    "workload.run=null",
+    "network.gibVersion=registry.example/gib@sha256:abc",
+    "network.gibVersion=registry.example:5000/gib:v1",
+    "pai_training_script=echo,volumes.nfs.ip=10.0.0.2",
+    "volumes.nfs.ip=10.0.0.2,workload.env.PAI_WORKSPACE_ROOT=/mnt/me",
 )
-def test_what_is_as_it_should_be_is_not_noted(engines: Engines, settings: str) -> None:
-    assert notes(engines.with_settings(settings)) == []
 
 
-def test_an_image_of_gib_without_a_tag_is_latest_and_pulled_each_time(engines: Engines) -> None:
-    (installer,) = engines.with_settings("network.gibVersion=registry.example:5000/gib").pod["initContainers"]
-    assert installer["image"] == "registry.example:5000/gib:latest"
-    assert installer["imagePullPolicy"] == "Always"
+def test_what_does_nothing_is_noted_and_nothing_else(engines: Engines) -> None:
+    for settings, (note,) in engines.facts(notes, NOTES).items():
+        assert note.startswith("- ") and NOTES[settings] in note
+        assert note.endswith(".")
+    assert engines.facts(notes, NO_NOTES) == {settings: [] for settings in NO_NOTES}
 
 
 def test_the_path_of_results_is_that_of_the_first_attempt(engines: Engines) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.chart.helm import Engines, Rendered, sets
+from tests.chart.helm import Engines, Rendered
+from tests.chart.pod_rules import the_pods_are_told_what_they_are
 from tests.chart.rules import containers, pods
 
 
@@ -20,19 +19,17 @@ def volume(rendered: Rendered, path: str) -> dict[str, Any]:
     return {key: value for key, value in rendered.mounts[path].items() if key != "name"}
 
 
-@pytest.mark.parametrize(
-    ("gpus", "per_node", "pods", "each"),
-    [
-        *((1, 8, 1, 1), (4, 8, 1, 4), (8, 8, 1, 8), (16, 8, 2, 8), (32, 8, 4, 8), (1024, 8, 128, 8)),
-        *((2, 4, 1, 2), (4, 4, 1, 4), (8, 4, 2, 4), (72, 4, 18, 4)),
-    ],
-)
-def test_pods_and_gpus(engines: Engines, gpus: int, per_node: int, pods: int, each: int) -> None:
-    rendered = engines.with_settings(f"workload.gpusPerNode={per_node}", f"workload.gpus={gpus}")
-    told = [rendered.env[name] for name in ("NNODES", "GPUS_PER_NODE", "WORLD_SIZE")]
-    assert (job(rendered)["completions"], job(rendered)["parallelism"]) == (pods, pods)
-    assert told == [str(pods), str(each), str(gpus)]
-    assert rendered.workload["resources"]["limits"]["nvidia.com/gpu"] == each
+def test_pods_and_gpus(engines: Engines) -> None:
+    per_node = {
+        8: {1: (1, 1), 4: (1, 4), 8: (1, 8), 16: (2, 8), 32: (4, 8), 1024: (128, 8)},
+        4: {2: (1, 2), 4: (1, 4), 8: (2, 4), 72: (18, 4)},
+    }
+    for most, wanted in per_node.items():
+        for gpus, (nodes, each) in wanted.items():
+            rendered = engines.with_settings(f"workload.gpusPerNode={most}", f"workload.gpus={gpus}")
+            assert list(the_pods_are_told_what_they_are(rendered)) == []
+            told = [rendered.env[name] for name in ("NNODES", "GPUS_PER_NODE", "WORLD_SIZE")]
+            assert told == [str(nodes), str(each), str(gpus)]
 
 
 def test_a_pod_of_the_defaults(engines: Engines) -> None:
@@ -55,6 +52,12 @@ def test_a_pod_of_the_defaults(engines: Engines) -> None:
     # Nothing is installed from the network at start.
     assert not [text for text in rendered.sources.values() if "apt-get" in text or "pip install" in text]
     assert not {"A4_RUN_NAME", "A4_GATE"} & rendered.env.keys()
+    # A third party of the image is not hidden: the agent places beside it what the installer leaves in /dev/shm.
+    (installer,) = rendered.pod["initContainers"]
+    assert {mount["mountPath"] for mount in installer["volumeMounts"]} == {"/target/usr/local/gib", "/target/dev/shm"}
+    assert "/third_party" not in rendered.mounts
+    (test,) = pods(rendered)[1]["containers"]
+    assert test["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
 def test_an_image_without_the_agent_gets_it_first(engines: Engines) -> None:
@@ -71,39 +74,42 @@ def test_an_image_without_the_agent_gets_it_first(engines: Engines) -> None:
         assert {"name": volume, "emptyDir": {}} in pod["volumes"]
 
 
-def test_arguments_of_the_workload_are_those_of_the_values(engines: Engines) -> None:
+def test_what_runs_and_its_name_and_gate_are_those_of_the_values(engines: Engines) -> None:
     settings = ("workload.run=nccl", "workload.defaultArguments={--begin,1M}", "workload.arguments={--end,8G}")
-    container = engines.with_settings(*settings).workload
-    given = [*container["command"], *container.get("args", [])]
-    assert given == ["tini", "--", "a4-agent", "run", "--", "--begin", "1M", "--end", "8G"]
-
-
-def test_name_and_gate_of_the_first_run_are_those_of_the_values(engines: Engines) -> None:
     for gate in ("strict", "true"):
-        env = engines.with_settings("workload.runName=lr-0.1", f"workload.gate={gate}").env
-        assert (env["A4_RUN_NAME"], env["A4_GATE"]) == ("lr-0.1", gate)
+        rendered = engines.with_settings(*settings, f"workload.runName=lr-0.1,workload.gate={gate}")
+        given = [*rendered.workload["command"], *rendered.workload["args"]]
+        assert given == ["tini", "--", "a4-agent", "run", "--", "--begin", "1M", "--end", "8G"]
+        assert (rendered.env["A4_RUN_NAME"], rendered.env["A4_GATE"]) == ("lr-0.1", gate)
 
 
-def test_a_third_party_of_the_image_is_not_hidden(engines: Engines) -> None:
-    """The agent places beside it what the installer leaves in /dev/shm."""
-    rendered = engines.with_values()
-    (installer,) = rendered.pod["initContainers"]
-    assert {mount["mountPath"] for mount in installer["volumeMounts"]} == {"/target/usr/local/gib", "/target/dev/shm"}
-    assert "/third_party" not in rendered.mounts
+def test_an_image_that_was_built_again_is_pulled(engines: Engines) -> None:
+    def policies(rendered: Rendered) -> list[str | None]:
+        return [pod["containers"][0].get("imagePullPolicy") for pod in pods(rendered)]
+
+    key = "workload.imagePullPolicy"
+    wanted = {"": ["Always"] * 2, f"{key}=IfNotPresent": ["IfNotPresent"] * 2, f"{key}=null": [None] * 2}
+    assert engines.facts(policies, wanted) == wanted
 
 
-@pytest.mark.parametrize(("setting", "policy"), [("", "Always"), ("IfNotPresent", "IfNotPresent"), ("null", None)])
-def test_an_image_that_was_built_again_is_pulled(engines: Engines, setting: str, policy: str | None) -> None:
-    flags = sets(f"workload.imagePullPolicy={setting}") if setting else []
-    rendered = engines.with_values(*flags)
-    test = rendered.one("Job", "-helm-test-0")["spec"]["template"]["spec"]["containers"][0]
-    assert [each.get("imagePullPolicy") for each in (rendered.workload, test)] == [policy, policy]
+def test_the_gib_installer_goes_by_one_value_and_a_version_that_can_change_is_pulled_each_time(
+    engines: Engines,
+) -> None:
+    google = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic"
+    registry, digest = "registry.example:5000/gib", f"@sha256:{64 * '0'}"
+    wanted = {
+        "": (f"{google}:v1.1.1", "IfNotPresent"),
+        f"network.gibVersion=v1.1.1{digest}": (f"{google}:v1.1.1{digest}", "IfNotPresent"),
+        f"network.gibVersion={registry}{digest}": (f"{registry}{digest}", "IfNotPresent"),
+        f"network.gibVersion={registry}": (f"{registry}:latest", "Always"),
+    }
 
+    def installer(rendered: Rendered) -> tuple[str, str]:
+        (found,) = rendered.pod["initContainers"]
+        assert found["name"] == "nccl-plugin-installer"
+        return found["image"], found["imagePullPolicy"]
 
-def test_the_gib_installer_has_a_pinned_tag_and_goes_by_one_value(engines: Engines) -> None:
-    (installer,) = engines.with_values().pod["initContainers"]
-    assert installer["name"] == "nccl-plugin-installer"
-    assert installer["image"].endswith("/nccl-plugin-gib-diagnostic:v1.1.1")
+    assert engines.facts(installer, wanted) == wanted
     without = engines.with_settings("network.gibVersion=")
     assert not without.pod.get("initContainers")
     assert "/usr/local/gib" not in without.mounts
@@ -113,13 +119,13 @@ def test_the_gib_installer_has_a_pinned_tag_and_goes_by_one_value(engines: Engin
 def test_the_epoch_comes_from_the_downward_api(engines: Engines) -> None:
     sources = {entry["name"]: entry.get("valueFrom") for entry in engines.with_values().workload["env"]}
     for name, label in {
-        "A4_JOBSET_UID": "jobset-uid",
-        "A4_RESTART_ATTEMPT": "restart-attempt",
-        "A4_JOB_RESTART_ATTEMPT": "job-restart-attempt",
+        "A4_JOBSET_UID": "jobset.sigs.k8s.io/jobset-uid",
+        "A4_RESTART_ATTEMPT": "jobset.sigs.k8s.io/restart-attempt",
+        "A4_JOB_RESTART_ATTEMPT": "jobset.sigs.k8s.io/job-restart-attempt",
+        # For a JobSet's controller that does not tell its uid.
+        "JOB_UUID": "batch.kubernetes.io/controller-uid",
     }.items():
-        assert f"jobset.sigs.k8s.io/{label}" in sources[name]["fieldRef"]["fieldPath"]
-    # For a JobSet's controller that does not tell its uid.
-    assert "batch.kubernetes.io/controller-uid" in sources["JOB_UUID"]["fieldRef"]["fieldPath"]
+        assert label in sources[name]["fieldRef"]["fieldPath"]
 
 
 def test_what_is_of_the_node_must_be_there(engines: Engines) -> None:
@@ -131,48 +137,32 @@ def test_what_is_of_the_node_must_be_there(engines: Engines) -> None:
     assert len(of_node) == 3 and set(of_node.values()) == {"Directory"}
 
 
-def test_gpus_are_those_of_workload_gpus(engines: Engines) -> None:
-    key = "nvidia\\.com/gpu"
-    rendered = engines.with_settings(
-        f"workload.resources.limits.{key}=4,workload.resources.requests.{key}=4,workload.resources.requests.cpu=200"
-    )
-    assert rendered.workload["resources"] == {"requests": {"cpu": "200"}, "limits": {"nvidia.com/gpu": 8}}
-
-
-@pytest.mark.parametrize(
-    ("settings", "requests"),
-    [
-        ("", {"cpu": "32", "memory": "256Gi"}),
-        ("workload.gpus=2", {"cpu": "8", "memory": "64Gi"}),
-        ("workload.resources.limits.memory=100Gi", None),
-        ("workload.resources.requests.memory=100Gi", {"memory": "100Gi"}),
+def test_a_pod_asks_for_a_share_of_its_node_and_for_the_gpus_of_workload_gpus(engines: Engines) -> None:
+    limits, requests = (rf"workload.resources.{key}.nvidia\.com/gpu=4" for key in ("limits", "requests"))
+    wanted = {
+        "": {"requests": {"cpu": "32", "memory": "256Gi"}, "limits": {"nvidia.com/gpu": 8}},
+        "workload.gpus=2": {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": 2}},
+        "workload.resources.limits.memory=100Gi": {"limits": {"memory": "100Gi", "nvidia.com/gpu": 8}},
+        "workload.resources.requests.memory=1Gi": {"requests": {"memory": "1Gi"}, "limits": {"nvidia.com/gpu": 8}},
+        f"workload.resources.requests.cpu=2,{limits}": {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": 8}},
+        f"workload.resources.requests.cpu=2,{requests}": {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": 8}},
         # Its ClusterQueue may have a quota for GPUs alone.
-        ("queue=a4", None),
-    ],
-)
-def test_a_pod_asks_for_a_share_of_its_node(engines: Engines, settings: str, requests: dict[str, str] | None) -> None:
-    rendered = engines.with_settings(settings)
-    assert rendered.workload["resources"].get("requests") == requests
+        "queue=a4": {"limits": {"nvidia.com/gpu": 8}},
+    }
+    assert engines.facts(lambda rendered: rendered.workload["resources"], wanted) == wanted
 
 
-def test_pods_of_helm_test_ask_for_something(engines: Engines) -> None:
-    (container,) = pods(engines.with_values())[1]["containers"]
-    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "token"),
-    [
-        ("", False),
-        ("serviceAccountName=mine", False),
-        ("automountServiceAccountToken=true", True),
-        ("volumes.gcsMounts[0].bucketName=b", True),
-        ("volumes.gcsMounts[0].bucketName=b,automountServiceAccountToken=false", False),
-    ],
-)
-def test_who_gets_a_token_for_kubernetes(engines: Engines, settings: str, token: bool) -> None:
-    job, test = pods(engines.with_settings(settings))
-    assert (job["automountServiceAccountToken"], test["automountServiceAccountToken"]) == (token, False)
+def test_who_gets_a_token_for_kubernetes(engines: Engines) -> None:
+    bucket = "volumes.gcsMounts[0].bucketName=b"
+    wanted = {
+        "": [False, False],
+        "serviceAccountName=mine": [False, False],
+        "automountServiceAccountToken=true": [True, False],
+        bucket: [True, False],
+        f"{bucket},automountServiceAccountToken=false": [False, False],
+    }
+    found = engines.facts(lambda one: [pod["automountServiceAccountToken"] for pod in pods(one)], wanted)
+    assert found == wanted
 
 
 OF_BASELINE = {"NET_BIND_SERVICE", "CHOWN", "KILL", "SETUID", "SETGID", "SYS_CHROOT", "DAC_OVERRIDE", "MKNOD"}
@@ -188,35 +178,23 @@ def beyond_baseline(pod: dict[str, Any]) -> set[str]:
     return found | added - OF_BASELINE
 
 
-@pytest.mark.parametrize(
-    ("settings", "beyond"),
-    [
-        ("", {"hostNetwork", "privileged"}),
-        ("workload.securityContext.capabilities.add={IPC_LOCK}", {"hostNetwork", "IPC_LOCK"}),
-        ("network.hostNetwork=false", {"IPC_LOCK"}),
-        ("network.hostNetwork=false,volumes.ssdMountPath=/ssd", {"IPC_LOCK", "hostPath"}),
-        ("network.hostNetwork=false,network.tcpx.enabled=true", {"IPC_LOCK", "NET_ADMIN", "hostPath"}),
-        ("network.hostNetwork=false,workload.securityContext.allowPrivilegeEscalation=false", set()),
-    ],
-)
-def test_what_pods_need_of_a_namespace_s_pod_security(engines: Engines, settings: str, beyond: set[str]) -> None:
-    """docs/deployments/networks.md says it."""
-    job, test = pods(engines.with_settings(settings))
-    assert beyond_baseline(job) == beyond
-    assert beyond_baseline(test) == beyond & {"hostNetwork"}
+def test_what_pods_need_of_a_namespace_s_pod_security(engines: Engines) -> None:
+    """docs/deployments/networks.md says it. The second is that of helm test."""
+    own = "network.hostNetwork=false"
+    wanted = {
+        "": [{"hostNetwork", "privileged"}, {"hostNetwork"}],
+        "workload.securityContext.capabilities.add={IPC_LOCK}": [{"hostNetwork", "IPC_LOCK"}, {"hostNetwork"}],
+        own: [{"IPC_LOCK"}, set()],
+        f"{own},volumes.ssdMountPath=/ssd": [{"IPC_LOCK", "hostPath"}, set()],
+        f"{own},network.tcpx.enabled=true": [{"IPC_LOCK", "NET_ADMIN", "hostPath"}, set()],
+        f"{own},workload.securityContext.allowPrivilegeEscalation=false": [set(), set()],
+    }
+    assert engines.facts(lambda rendered: [*map(beyond_baseline, pods(rendered))], wanted) == wanted
 
 
 def test_an_empty_security_context_is_one(engines: Engines, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("{workload: {securityContext: {}}}")
     assert engines.with_values("-f", str(tmp_path / "values.yaml")).workload["securityContext"] == {}
-
-
-@pytest.mark.parametrize("version", ["v1.1.1@sha256:", "registry.example/gib@sha256:"])
-def test_the_gib_installer_can_be_named_by_its_digest(engines: Engines, version: str) -> None:
-    digest = 64 * "0"
-    (installer,) = engines.with_settings(f"network.gibVersion={version}{digest}").pod["initContainers"]
-    assert installer["image"].endswith(f"@sha256:{digest}")
-    assert installer["imagePullPolicy"] == "IfNotPresent"
 
 
 def test_numbers_with_leading_zeros_are_decimal(engines: Engines) -> None:
@@ -231,10 +209,3 @@ def test_numbers_with_leading_zeros_are_decimal(engines: Engines) -> None:
     assert (rendered.pod["terminationGracePeriodSeconds"], rendered.env["A4_GRACE_SECONDS"]) == (60, "60")
     assert [port["containerPort"] for port in rendered.workload["ports"]] == [222, 6010]
     assert (rendered.env["A4_SSH_PORT"], rendered.env["MASTER_PORT"]) == ("222", "6010")
-
-
-def test_a_dotted_release_has_names_without_dots(engines: Engines) -> None:
-    rendered = engines.with_settings("volumes.nfs.ip=10.0.0.2", release="a.b")
-    names = {found["metadata"]["name"] for found in rendered.objects}
-    assert rendered.jobset["metadata"]["name"] == "a-b"
-    assert {name for name in names if not name.startswith("a-b")} == {"team-a.a-b-nfs"}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-import pytest
-
 from tests.chart.cases import SETTABLE
-from tests.chart.helm import CHART, ENGINES, Engines, HelmRefused, sets
+from tests.chart.helm import CHART, ENGINES, Engines
 
 DISK = "volumes.extra[0].name=x,volumes.extra[0].emptyDir.medium=Memory"
 MOUNTED = f"{DISK},volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x"
 AGAIN = "volumes.extraMounts[1].name=x,volumes.extraMounts[1].mountPath=/x"
+NFS = "volumes.nfs.ip=10.0.0.2"
+BUCKET = "volumes.gcsMounts[0].bucketName=b,volumes.gcsMounts[0]"
+CLAIM = "volumes.pvcMounts[0].claimName=c,volumes.pvcMounts[0]"
+BOTH = "both to be mounted at"
 REFUSED = {
     "workload.image=": "workload.image is not set",
     "workload.gpus=12": "workload.gpus=12: .*such as 8 or 16",
@@ -34,9 +36,7 @@ REFUSED = {
     "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=REGION_NAME,volumes.nfs.instance=my-filestore": (
         "volumes.nfs.region is REGION_NAME, as the old values file has it: write your own"
     ),
-    "volumes.nfs.ip=10.0.0.2,volumes.nfs.volume=<YOUR_VOLUME_NAME>": (
-        "volumes.nfs.volume is <YOUR_VOLUME_NAME>, as the old values file has it"
-    ),
+    f"{NFS},volumes.nfs.volume=<YOUR_VOLUME_NAME>": "nfs.volume is <YOUR_VOLUME_NAME>, as the old values file has it",
     "workload.env.A=1,workload.envs[9].name=A,workload.envs[9].value=2": (
         "A is in workload.env and in workload.envs, with different values: drop one of them"
     ),
@@ -48,9 +48,7 @@ REFUSED = {
     ),
     "workload.envs[9].value=2": r"workload.envs\[9\] has no name",
     "volumes.gcsMounts[1].bucketName=b": r"volumes.gcsMounts\[1\] has no mountPath",
-    "volumes.nfs.ip=10.0.0.2,volumes.pvcMounts[0].claimName=c,volumes.pvcMounts[0].mountPath=/mnt": (
-        "both to be mounted at /mnt"
-    ),
+    f"{NFS},{CLAIM}.mountPath=/mnt": f"{BOTH} /mnt",
     "network.tcpx.enabled=true,workload.gpus=4": "workload.gpus to 8",
     "volumes.nfs.ip=10.0.0.2,volumes.nfs.volume=": "volumes.nfs.volume is not set",
     "volumes.gcsMounts[0].bucketName=gs://b": "without gs://",
@@ -65,22 +63,15 @@ REFUSED = {
     "workload.run=none,task_script=echo": "workload.run=none beside task_script",
     "queue=q,tasSettings.mode=required,tasSettings.level=host": "all pods are asked to be on one host",
     "workload.gpus=many": "workload.gpus is not a number above 0",
-    "workload.gpus=0": "workload.gpus is not a number above 0",
     "workload.gpus=-8": "workload.gpus is not a number above 0",
     "workload.image=<REPO>/image:1": "workload.image=<REPO>/image:1 is not an image",
     "workload.image=$REPO/image:1": "is not an image: name one with a4-agent in it",
     "workload.image=repo/image 1": "workload.image=repo/image 1 is not an image",
     "network.masterPort=2222": "network.masterPort=2222 is taken",
     "network.sshPort=6001": "network.masterPort=6002 is taken: 6001 .* 6002",
-    "volumes.nfs.ip=10.0.0.2,volumes.nfs.mountPath=/etc/a4-agent/secret": (
-        "the chart's own and volumes.nfs are both to be mounted at /etc/a4-agent/secret"
-    ),
-    "volumes.pvcMounts[0].claimName=c,volumes.pvcMounts[0].mountPath=/dev/shm/": (
-        r"the chart's own and volumes.pvcMounts\[0\] are both to be mounted at /dev/shm:"
-    ),
-    "volumes.gcsMounts[0].bucketName=b,volumes.gcsMounts[0].mountPath=/usr//local/./gib": (
-        "both to be mounted at /usr/local/gib"
-    ),
+    f"{NFS},volumes.nfs.mountPath=/etc/a4-agent/secret": f"chart's own and volumes.nfs are {BOTH} /etc/a4-agent/secret",
+    f"{CLAIM}.mountPath=/dev/shm/": rf"the chart's own and volumes.pvcMounts\[0\] are {BOTH} /dev/shm:",
+    f"{BUCKET}.mountPath=/usr//local/./gib": f"{BOTH} /usr/local/gib",
     "volumes.ssdMountPath=/third_party": "both to be mounted at /third_party",
     "network.tcpx.enabled=true,volumes.ssdMountPath=/run/tcpx": "both to be mounted at /run/tcpx",
     "workload.agentImage=a:1,volumes.ssdMountPath=/opt/a4-agent": "both to be mounted at /opt/a4-agent",
@@ -155,29 +146,25 @@ REFUSED = {
 """Settings, and what is said of them."""
 
 
-@pytest.mark.parametrize("settings", REFUSED)
-def test_what_cannot_be_is_refused_and_what_to_write_is_said(engines: Engines, settings: str) -> None:
+def test_what_cannot_be_is_refused_and_what_to_write_is_said(engines: Engines) -> None:
     """By the templates, and not by the schema, which cannot say what to write."""
-    with pytest.raises(HelmRefused, match=REFUSED[settings]) as refused:
-        engines.with_settings(settings)
-    assert "a4-agent: " in str(refused.value)
+    said = {settings: engines.refusal(settings) for settings in REFUSED}
+    assert [one for one, words in REFUSED.items() if not re.search(words, said[one])] == []
+    assert [one for one in REFUSED if "a4-agent: " not in said[one]] == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_everything_that_is_wrong_is_said_at_once(engines: Engines, engine: str) -> None:
-    with pytest.raises(HelmRefused) as refused:
-        engines.with_settings("workload.image=", "workload.gpus=12", "queue=", engine=engine, release="9-lives")
-    said = str(refused.value)
-    assert "a4-agent: these values cannot be used:\n- " in said
-    assert all(part in said for part in ("workload.image", "workload.gpus=12", "9-lives"))
+def test_everything_that_is_wrong_is_said_at_once(engines: Engines) -> None:
+    for engine in ENGINES:
+        said = engines.refusal("workload.image=", "workload.gpus=12", "queue=", engine=engine, release="9-lives")
+        assert "a4-agent: these values cannot be used:\n- " in said
+        assert all(part in said for part in ("workload.image", "workload.gpus=12", "9-lives"))
 
 
 def test_a_release_has_as_long_a_name_as_its_pods_leave_room_for(engines: Engines) -> None:
     # <name>-helm-test-0-3-xxxxx, which is longer than that of the release's own pods
     fits = 63 - len("-helm-test-0-3-xxxxx")
     engines.with_values(release="a" * fits)
-    with pytest.raises(HelmRefused, match=f"at most {fits}"):
-        engines.with_values(release="a" * (fits + 1))
+    assert f"at most {fits}" in engines.refusal(release="a" * (fits + 1))
 
 
 TOKENS = {
@@ -194,16 +181,12 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize("settings", TOKENS.values(), ids=TOKENS)
-def test_a_refusal_shows_no_secret(engines: Engines, settings: str) -> None:
-    with pytest.raises(HelmRefused) as refused:
-        engines.with_settings(settings)
-    assert "canary" not in str(refused.value)
+def test_a_refusal_shows_no_secret(engines: Engines) -> None:
+    said = {case: engines.refusal(settings) for case, settings in TOKENS.items()}
+    assert [case for case in TOKENS if not said[case] or "canary" in said[case]] == []
 
 
-ALL_OF_THE_CHART = (
-    "workload.defaultEnv=null,workload.run=nccl,workload.env.A=b,network.profile=a4-gib,volumes.nfs.ip=10.0.0.2"
-)
+ALL_OF_THE_CHART = f"workload.defaultEnv=null,workload.run=nccl,workload.env.A=b,network.profile=a4-gib,{NFS}"
 TEMPLATES = re.findall(
     r'^{{- define "a4\.(?:clusterEnv|env)" -}}$.*?^{{- end -}}$',
     (CHART / "templates/_env.tpl").read_text(),
@@ -215,9 +198,9 @@ SET_BY_THE_CHART = sorted(set(re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", "".join(TEMP
 
 def refused_names(engines: Engines, place: str) -> set[str]:
     """Those that are refused, if all of these names are set there."""
-    with pytest.raises(HelmRefused) as refused:
-        engines.with_values(*sets(*(place.format(name=name, at=at) for at, name in enumerate(SET_BY_THE_CHART, 10))))
-    return set(re.findall(r"(\w+) is the chart's to set: use ", str(refused.value)))
+    said = engines.refusal(*(place.format(name=name, at=at) for at, name in enumerate(SET_BY_THE_CHART, 10)))
+    assert said
+    return set(re.findall(r"(\w+) is the chart's to set: use ", said))
 
 
 def test_what_the_chart_sets_is_never_there_twice(engines: Engines) -> None:
@@ -235,15 +218,13 @@ def test_what_the_chart_sets_is_never_there_twice(engines: Engines) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
+def test_what_the_chart_sets_itself_is_its_own_wherever_it_is_set(engines: Engines) -> None:
+    anywhere = refused_names(engines, "workload.env.{name}=1")
+    for place in (
         "workload.defaultEnv.{name}=1",
         "workload.envs[{at}].name={name},workload.envs[{at}].value=1",
         "network.ncclSettings[{at}].name={name},network.ncclSettings[{at}].value=1",
         "workload.envFromSecrets.{name}.secret=s,workload.envFromSecrets.{name}.key=k",
         "workload.env.{name}=",
-    ],
-)
-def test_what_the_chart_sets_itself_is_its_own_wherever_it_is_set(engines: Engines, place: str) -> None:
-    assert refused_names(engines, place) == refused_names(engines, "workload.env.{name}=1")
+    ):
+        assert refused_names(engines, place) == anywhere

@@ -25,38 +25,20 @@ HERE = Path(__file__).parent
 
 Schema = dict[str, Any]
 Values = dict[str, Any]
-# What an engine says about values; nothing if it takes them.
-Judge = Callable[[Values], str]
+Judge = Callable[..., str]
+"""What Helm 4 says about values, or another engine; nothing if it takes them."""
 
 SCHEMA: Schema = json.loads((CHART / "values.strict.schema.json").read_text())
 DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text())
 
 # Keys of old values files that nothing uses, and the one that every chart has.
-LEGACY = {
-    "workload.workflow",
-    "workload.defaultArguments[]",
-    "workload.arguments[]",
-    "network.subnetworks[]",
-}
+LEGACY = {"workload.workflow", "workload.defaultArguments[]", "workload.arguments[]", "network.subnetworks[]"}
 OF_HELM = {"global"}
 OF_KUBERNETES = {"workload.resources.requests", "workload.resources.limits"}
 
 # Whatever combines schemas is told by the engines in a way that nobody can use.
-KEYWORDS = {
-    "$schema",
-    "title",
-    "description",
-    "type",
-    "enum",
-    "pattern",
-    "minimum",
-    "maximum",
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "required",
-    "items",
-}
+KEYWORDS = {"$schema", "title", "description", "type", "enum", "pattern", "minimum", "maximum", "required", "items"}
+KEYWORDS |= {"properties", "patternProperties", "additionalProperties"}
 
 
 # -- the schema as a tree ----------------------------------------------------------------------------------------------
@@ -65,10 +47,10 @@ KEYWORDS = {
 def below(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """The schemas inside one, each with the path to it; [] is an item of a list, * a key of a map."""
     yield from schema.get("properties", {}).items()
-    inner = [("*", one) for one in schema.get("patternProperties", {}).values()]
-    inner += [("*", schema["additionalProperties"])] if isinstance(schema.get("additionalProperties"), dict) else []
-    inner += [("[]", schema["items"])] if "items" in schema else []
-    yield from inner
+    yield from (("*", one) for one in schema.get("patternProperties", {}).values())
+    yield from (("*", one) for one in [schema.get("additionalProperties")] if isinstance(one, dict))
+    if "items" in schema:
+        yield "[]", schema["items"]
 
 
 def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
@@ -125,13 +107,8 @@ def bare_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (bare / "templates").mkdir(parents=True)
     said = '{{ with (include "a4.unknown" . | fromJson).problems }}{{ join "\\n" . | fail }}{{ end }}'
     (bare / "templates" / "NOTES.txt").write_text(f"{said}nothing\n")
-    for name in (
-        "Chart.yaml",
-        "values.yaml",
-        "values.schema.json",
-        "values.strict.schema.json",
-        "templates/_unknown.tpl",
-    ):
+    schemas = ("values.schema.json", "values.strict.schema.json")
+    for name in ("Chart.yaml", "values.yaml", *schemas, "templates/_unknown.tpl"):
         shutil.copy(CHART / name, bare / name)
     return bare
 
@@ -140,26 +117,21 @@ def helm3(engines: Engines, chart: Path, *flags: str) -> str:
     return engines.helm3.run("template", *KUBERNETES, "release", str(chart), *flags).stderr
 
 
-def helm4(engines: Engines, chart: Path, values: Values) -> str:
-    try:
-        engines.helm4.ask("render", str(chart), values, "release", "default")
-    except HelmRefused as refused:
-        return str(refused)
-    return ""
+@pytest.fixture
+def judge(engines: Engines, bare_chart: Path, tmp_path: Path) -> Judge:
+    """Helm 4 is asked in a hundredth of Helm 3's time."""
 
+    def said(values: Values, engine: str = "helm4") -> str:
+        if engine == "helm3":
+            (tmp_path / "values.json").write_text(json.dumps(values))
+            return helm3(engines, bare_chart, "-f", str(tmp_path / "values.json"))
+        try:
+            engines.helm4.ask("render", str(bare_chart), values, "release", "default")
+        except HelmRefused as refused:
+            return str(refused)
+        return ""
 
-@pytest.fixture(params=["helm4"])
-def judge(request: pytest.FixtureRequest, engines: Engines, bare_chart: Path, tmp_path: Path) -> Judge:
-    """Helm 4, which is asked in a hundredth of Helm 3's time; both where `on_both` says so."""
-
-    def by_file(values: Values) -> str:
-        (tmp_path / "values.json").write_text(json.dumps(values))
-        return helm3(engines, bare_chart, "-f", str(tmp_path / "values.json"))
-
-    return by_file if request.param == "helm3" else lambda values: helm4(engines, bare_chart, values)
-
-
-on_both = pytest.mark.parametrize("judge", ENGINES, indirect=True)
+    return said
 
 
 def place(message: str) -> str:
@@ -196,16 +168,13 @@ def test_nothing_in_the_schema_makes_messages_that_nobody_understands() -> None:
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_word_is_refused_and_the_right_ones_are_named(judge: Judge) -> None:
-    for path in ENUMS:
-        names_the_right_words(path, judge(at(path, "wrong-word")))
-
-
-@on_both
-def test_all_wrong_words_are_refused_at_once(judge: Judge) -> None:
-    said = judge(reduce(merged, (at(path, "wrong-word") for path in ENUMS)))
-    for path in ENUMS:
-        names_the_right_words(path, said)
+def test_wrong_words_are_refused_and_the_right_ones_are_named(judge: Judge) -> None:
+    """Each alone, and all at once by both."""
+    wrong = [at(path, "wrong-word") for path in ENUMS]
+    at_once = [judge(reduce(merged, wrong), engine) for engine in ENGINES]
+    for path, values in zip(ENUMS, wrong, strict=True):
+        for said in (judge(values), *at_once):
+            names_the_right_words(path, said)
 
 
 def names_the_right_words(path: str, message: str) -> None:
@@ -218,12 +187,12 @@ def names_the_right_words(path: str, message: str) -> None:
             assert json.dumps(word) in said
 
 
-@on_both
 def test_all_unknown_keys_are_refused_at_once(judge: Judge) -> None:
     keys = {path: f"wrongKey{number}" for number, path in enumerate(sorted(KNOWN_MAPS))}
-    said = place(judge(reduce(merged, (at(f"{path}.{key}".lstrip("."), 1) for path, key in keys.items()))))
-    for path, key in keys.items():
-        assert f"{path}.{key}: there is no such value".lstrip(".").replace("[]", "0").replace("*", "NAME") in said
+    values = reduce(merged, (at(f"{path}.{key}".lstrip("."), 1) for path, key in keys.items()))
+    for said in (place(judge(values, engine)) for engine in ENGINES):
+        for path, key in keys.items():
+            assert f"{path}.{key}: there is no such value".lstrip(".").replace("[]", "0").replace("*", "NAME") in said
 
 
 BAD: dict[str, tuple[Values, str]] = {
@@ -274,16 +243,13 @@ OF_EVERY_KIND = (
 """By the keywords of the schema that refuse them: the engines have their words for each."""
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_is_refused_with_its_path(case: str, judge: Judge) -> None:
-    values, path = BAD[case]
-    assert path in place(judge(values))
-
-
-@on_both
-def test_everything_that_is_wrong_is_said_at_once(judge: Judge) -> None:
-    said = place(judge(reduce(merged, (BAD[case][0] for case in OF_EVERY_KIND), at("network.profile", "a4"))))
-    assert [path for path in (*(BAD[case][1] for case in OF_EVERY_KIND), "network.profile") if path not in said] == []
+def test_what_cannot_be_is_refused_with_its_path(judge: Judge) -> None:
+    """Each alone, and by both what is of every kind at once."""
+    assert [case for case, (values, path) in BAD.items() if path not in place(judge(values))] == []
+    values = reduce(merged, (BAD[case][0] for case in OF_EVERY_KIND), at("network.profile", "a4"))
+    paths = [*(BAD[case][1] for case in OF_EVERY_KIND), "network.profile"]
+    for said in (place(judge(values, engine)) for engine in ENGINES):
+        assert [path for path in paths if path not in said] == []
 
 
 MEANT = {
@@ -301,12 +267,12 @@ MEANT = {
 """Unknown keys, and what may have been meant."""
 
 
-@on_both
 def test_an_unknown_key_names_the_nearest(judge: Judge) -> None:
-    said = place(judge(reduce(merged, (at(path, 1) for path in MEANT))))
-    for path, meant in MEANT.items():
-        hint = f"did you mean {meant}?" if meant else "chart/values.yaml lists all"
-        assert f"{path.replace('[]', '0').replace('*', 'NAME')}: there is no such value; {hint}" in said
+    values = reduce(merged, (at(path, 1) for path in MEANT))
+    for said in (place(judge(values, engine)) for engine in ENGINES):
+        for path, meant in MEANT.items():
+            hint = f"did you mean {meant}?" if meant else "chart/values.yaml lists all"
+            assert f"{path.replace('[]', '0').replace('*', 'NAME')}: there is no such value; {hint}" in said
 
 
 def test_what_templates_remember_among_the_values_cannot_be_given(judge: Judge) -> None:
@@ -314,21 +280,14 @@ def test_what_templates_remember_among_the_values_cannot_be_given(judge: Judge) 
     assert "a4Checked" in judge({"a4Checked": ""})
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        {
-            "env": {"HF_TOKEN": ["hf_secret"], "MY TOKEN": "hf_secret"},
-            "envs": [{"name": "HF_TOKEN", "value": {"is": "hf_secret"}}],
-        },
-        {"envs": [{"name": "HF_TOKEN", "valu": "hf_secret"}]},
-    ],
-)
-@on_both
-def test_a_refusal_does_not_tell_secrets(workload: Values, judge: Judge) -> None:
-    said = judge({"workload": workload})
-    assert said
-    assert "hf_secret" not in said
+def test_a_refusal_does_not_tell_secrets(judge: Judge) -> None:
+    env = {"HF_TOKEN": ["hf_secret"], "MY TOKEN": "hf_secret"}
+    with_parts = {"env": env, "envs": [{"name": "HF_TOKEN", "value": {"is": "hf_secret"}}]}
+    for workload in (with_parts, {"envs": [{"name": "HF_TOKEN", "valu": "hf_secret"}]}):
+        for engine in ENGINES:
+            said = judge({"workload": workload}, engine)
+            assert said
+            assert "hf_secret" not in said
 
 
 # -- what is taken -----------------------------------------------------------------------------------------------------
@@ -337,21 +296,16 @@ GOOD = [*sorted(HERE.glob("good/*.yaml")), *sorted(HERE.glob("old/values/*.yaml"
 """Beside those of chart/ci, which tests/chart/test_rules.py renders."""
 
 
-@pytest.mark.parametrize("file", GOOD, ids=lambda file: file.stem)
-def test_values_files_are_taken(file: Path, judge: Judge) -> None:
-    assert judge(yaml.safe_load(file.read_text())) == ""
-
-
-def test_helm_3_takes_values_files_too(engines: Engines, bare_chart: Path) -> None:
-    """One after another, as far as later ones leave something of them."""
+def test_values_files_are_taken(engines: Engines, judge: Judge, bare_chart: Path) -> None:
+    """By Helm 3 one after another, as far as later ones leave something of them."""
+    assert {file.stem: judge(yaml.safe_load(file.read_text())) for file in GOOD} == {file.stem: "" for file in GOOD}
     for files in ([*GOOD, *CI_FILES], [*CI_FILES, *GOOD[::-1]]):
         assert helm3(engines, bare_chart, *(word for file in files for word in ("-f", str(file)))) == ""
 
 
-@on_both
 def test_the_defaults_are_taken_and_every_key_can_be_null(judge: Judge) -> None:
     for values in ({}, DEFAULTS, emptied(DEFAULTS), dict.fromkeys(DEFAULTS)):
-        assert judge(values) == ""
+        assert [judge(values, engine) for engine in ENGINES] == ["", ""]
 
 
 SET = [
@@ -370,9 +324,8 @@ SET = [
 ]
 
 
-def test_what_people_set_on_the_command_line_is_taken(engines: Engines, bare_chart: Path) -> None:
-    for line in SET:
-        assert helm4(engines, bare_chart, engines.helm4.values(Words(("--set", line)))) == ""
+def test_what_people_set_on_the_command_line_is_taken(engines: Engines, judge: Judge, bare_chart: Path) -> None:
+    assert [line for line in SET if judge(engines.helm4.values(Words(("--set", line))))] == []
     assert helm3(engines, bare_chart, *sets(*SET)) == ""
 
 
