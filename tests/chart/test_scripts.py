@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.chart import seeds
-from tests.chart.helm import CHART, ENGINES, Engines, HelmRefused, Rendered, sets
+from tests.chart.helm import CHART, ENGINES, Engines, HelmRefused, Rendered, made_of_each, sets
 
+AGENT_DOES = "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag"
 KEYS = ("task_script", "pai_training_script", "workload_launcher")
-
+NFS = "volumes.nfs.ip=10.0.0.2"
+OLD_LAUNCHERS = {path.stem: path.read_text() for path in (seeds.OLD / "launchers").glob("*.sh")}
+OLD_EXAMPLES = {path.name: path.read_text() for path in (seeds.OLD / "examples").glob("*.sh")}
 
 Run = Callable[..., Rendered]
 
@@ -41,15 +45,12 @@ def run(engines: Engines, chart: str, tmp_path: Path) -> Run:
     return render
 
 
-def refusal(run: Run, content: str | bytes, engine: str = "helm4") -> str:
-    """What is said of a content, whatever key it stands in: it is the same of each."""
+def refusals(run: Run, content: str | bytes, engine: str = "helm4") -> list[str]:
+    """What is said of a content that stands in each of these keys, in their order."""
     with pytest.raises(HelmRefused) as refused:
         run(engine, **dict.fromkeys(KEYS, content))
-    sentences = [line for line in str(refused.value).splitlines() if line.startswith("- ")]
-    said = {sentence.replace(key, "KEY") for key in KEYS for sentence in sentences if sentence.startswith(f"- {key} ")}
-    assert sum(sentence.startswith(f"- {key} ") for key in KEYS for sentence in sentences) == len(KEYS)
-    (one,) = said
-    return one
+    lines = str(refused.value).splitlines()
+    return [line for key in KEYS for line in lines if line.startswith(f"- {key} ")]
 
 
 def scripts(rendered: Rendered) -> list[str]:
@@ -57,136 +58,153 @@ def scripts(rendered: Rendered) -> list[str]:
 
 
 SSHD, HOSTFILE = "/usr/sbin/sshd -p 2222\n", "echo a slots=8 >> /etc/job-worker-services.txt\n"
-BOOTSTRAPS = {
-    "alone": SSHD + HOSTFILE,
-    "with what belongs to it": f"#!/bin/bash\nmkdir -p /run/sshd\n{SSHD}{HOSTFILE}sleep infinity\n",
-    "sshd by its service": "service ssh start\n" + HOSTFILE,
-    "sshd by its init script": "/etc/init.d/ssh start\n" + HOSTFILE,
-    "sshd by its name, after a test": "[ -x /usr/sbin/sshd ] && sshd -D &\n" + HOSTFILE,
-    "sshd in a group": "{ sudo /usr/sbin/sshd; }\n" + HOSTFILE,
-    "sshd in place of the shell": HOSTFILE + "exec /usr/sbin/sshd -D\n",
-    "the hostfile with >": SSHD + "echo a > /etc/job-worker-services.txt\n",
-    "the hostfile in quotes": SSHD + 'echo a >>"/etc/job-worker-services.txt"\n',
-    "the hostfile with tee": SSHD + "echo a | tee -a /etc/job-worker-services.txt\n",
-    "the hostfile with scp": SSHD + "scp first:hosts /etc/job-worker-services.txt\n",
-    "the hostfile by a variable": SSHD + "export HOSTFILE=/etc/job-worker-services.txt\necho a >> $HOSTFILE\n",
-    "the other hostfile": SSHD + "echo a >> /etc/job-worker-services-1pernode.txt\n",
-    "of Windows": "\ufeff#!/bin/bash\r\n" + SSHD.replace("\n", "\r\n") + HOSTFILE.replace("\n", "\r\n"),
+UNIX = SSHD + HOSTFILE
+WINDOWS = "\ufeff#!/bin/bash\r\n" + UNIX.replace("\n", "\r\n")
+LAUNCHERS = {
+    "bootstrap": (
+        UNIX,
+        WINDOWS,
+        # With what belongs to it.
+        f"#!/bin/bash\nmkdir -p /run/sshd\n{UNIX}sleep infinity\n",
+        "service ssh start\n" + HOSTFILE,
+        "/etc/init.d/ssh start\n" + HOSTFILE,
+        "[ -x /usr/sbin/sshd ] && sshd -D &\n" + HOSTFILE,
+        "{ sudo /usr/sbin/sshd; }\n" + HOSTFILE,
+        HOSTFILE + "exec /usr/sbin/sshd -D\n",
+        SSHD + "echo a > /etc/job-worker-services.txt\n",
+        SSHD + 'echo a >>"/etc/job-worker-services.txt"\n',
+        SSHD + "echo a | tee -a /etc/job-worker-services.txt\n",
+        SSHD + "scp first:hosts /etc/job-worker-services.txt\n",
+        SSHD + "export HOSTFILE=/etc/job-worker-services.txt\necho a >> $HOSTFILE\n",
+        SSHD + "echo a >> /etc/job-worker-services-1pernode.txt\n",
+    ),
+    "agent": (
+        "exec a4-agent run",
+        "#!/bin/bash\n# ours\nset -euo pipefail\n\nexec a4-agent run\n",
+        'a4-agent run "$@"\n',
+        "a4-agent run $*\n",
+        "exec /usr/local/bin/a4-agent run;\n",
+        "a4-agent run ; \n",
+        "  a4-agent  run  \n",
+        "#!/bin/bash\r\nexec a4-agent run\r\n",
+        "\ufeffexec a4-agent run\n",
+    ),
+    "agent nccl": ("exec a4-agent run nccl",),
+    "agent ddp": ("/opt/a4-agent run ddp -- --steps 3",),
+    "agent WORKLOAD": ("exec a4-agent run $1",),
+    "script": (
+        "echo hello\n",
+        "# as sshd and /etc/job-worker-services.txt of old\ntorchrun train.py\n",
+        "mpirun --hostfile /etc/job-worker-services.txt hostname\n",
+        "python3 train.py && a4-agent run\n",
+        SSHD + "python3 train.py\n",
+        SSHD + "mpirun --hostfile /etc/job-worker-services.txt hostname\n",
+        SSHD + "cat /etc/job-worker-services.txt\n",
+        "grep sshd /etc/passwd\n" + HOSTFILE,
+        "# sshd\n" + HOSTFILE,
+        "a4-agent runs\n",
+    ),
+    "": ("", "\n", "# a comment alone\n", "#!/bin/bash\n\nset -e\n", "\ufeff\r\n"),
 }
-STARTS_THE_AGENT = (
-    "exec a4-agent run",
-    "#!/bin/bash\n# ours\nset -euo pipefail\n\nexec a4-agent run\n",
-    'a4-agent run "$@"\n',
-    "a4-agent run $*\n",
-    "exec /usr/local/bin/a4-agent run;\n",
-    "a4-agent run ; \n",
-    "  a4-agent  run  \n",
-    "#!/bin/bash\r\nexec a4-agent run\r\n",
-    "\ufeffexec a4-agent run\n",
+"""Of each kind that the chart knows."""
+
+
+def test_what_a_launcher_is_decides_what_becomes_of_it(engines: Engines, tmp_path: Path, run: Run) -> None:
+    kinds = [(kind, content) for kind, contents in LAUNCHERS.items() for content in contents]
+    expression = 'include "a4.launcherKind" . | trim'
+    made = made_of_each(engines, CHART, tmp_path / "kinds", expression, [content for _, content in kinds])
+    assert list(zip(made, [content for _, content in kinds], strict=True)) == kinds
+    for kind, runs in {"agent": [], "": [], "script": ["echo hello\n"]}.items():
+        rendered = run(workload_launcher=LAUNCHERS[kind][0])
+        assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == (runs, "false" if runs else "true")
+        notes = ("only starts a4-agent: the chart does this now; drop the flag", "is empty and does nothing")
+        assert [f"workload_launcher {note}" in rendered.notes for note in notes] == [kind == "agent", kind == ""]
+        assert "drop the flag" not in rendered.notes or kind == "agent"
+    for kind in ("agent nccl", "agent ddp", "agent WORKLOAD"):
+        with pytest.raises(HelmRefused, match=f"in its place set workload.run={kind.removeprefix('agent ')} "):
+            run(workload_launcher=LAUNCHERS[kind][0])
+
+
+OF_LAUNCHER = (
+    '(dict "Values" (dict "workload_launcher" .) "Files" $.Files | include "a4.launcher" | fromJson)',
+    '(dict "Values" (dict "workload_launcher" .) "Files" $.Files | include "a4.oldPort" | trim)',
 )
-PROGRAMS = (
-    "echo hello\n",
-    "# as sshd and /etc/job-worker-services.txt of old\ntorchrun train.py\n",
-    "mpirun --hostfile /etc/job-worker-services.txt hostname\n",
-    "python3 train.py && a4-agent run\n",
-    SSHD + "python3 train.py\n",
-    SSHD + "mpirun --hostfile /etc/job-worker-services.txt hostname\n",
-    SSHD + "cat /etc/job-worker-services.txt\n",
-    "grep sshd /etc/passwd\n" + HOSTFILE,
-    "# sshd\n" + HOSTFILE,
-    "a4-agent runs\n",
-)
 
 
-LAUNCHERS = sorted((seeds.OLD / "launchers").glob("*.sh"))
-EXAMPLES = sorted((seeds.OLD / "examples").glob("*.sh"))
-AGENT_DOES = "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag"
-by_launcher = pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: path.stem)
-by_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-
-
-@by_launcher
-def test_an_old_launcher_is_not_run(run: Run, launcher: Path) -> None:
-    text = launcher.read_text()
-    port = "222" if launcher.stem == "testbed-a4" else "2222"
-    for written in (text, text.replace("\n  ", "\n\t# changed \r\n\n    ").replace("\n", "\r\n")):
-        rendered = run(workload_launcher=written)
-        assert (scripts(rendered), rendered.env["SLEEP_INFINITY"], rendered.env["A4_SSH_PORT"]) == ([], "true", port)
-        assert AGENT_DOES + (", and set network.sshPort=222." if port == "222" else ".") in rendered.notes
-    of_values = run(settings=("network.sshPort=2022",), workload_launcher=text)
-    assert of_values.env["A4_SSH_PORT"] == "2022"
-
-
-OWN = (
-    "bash train.sh",
-    'cd /work\nif [ "$JOB_COMPLETION_INDEX" = 0 ]; then\n  # all\n  python3 - <<EOF\nif x:\n  y\nEOF\nfi',
-)
-BEFORE_IT_SLEEPS = 'if [ "$SLEEP_INFINITY" = true ]; then'
-
-
-@by_launcher
-@pytest.mark.parametrize("own", OWN)
-@pytest.mark.parametrize("place", ["at the end", "before it sleeps"])
-def test_what_has_been_added_to_an_old_launcher_is_run(run: Run, launcher: Path, own: str, place: str) -> None:
-    text = launcher.read_text()
-    at = len(text) if place == "at the end" else text.index(BEFORE_IT_SLEEPS)
-    rendered = run(workload_launcher=f"{text[:at]}{own}\n{text[at:]}")
-    (script,) = scripts(rendered)
-    assert script.strip() == own
-    assert rendered.env["SLEEP_INFINITY"] == "false"
+def test_an_old_launcher_is_not_run_and_what_has_been_added_to_it_is(
+    engines: Engines, tmp_path: Path, run: Run, chart: str
+) -> None:
+    """Added at its end, or before it sleeps. That nothing runs of those as they were: tests/chart/test_seeds.py."""
+    long = 'cd /work\nif [ "$JOB_COMPLETION_INDEX" = 0 ]; then\n  # all\n  python3 - <<EOF\nif x:\n  y\nEOF\nfi'
+    wanted: dict[str, tuple[str, str]] = {}
+    for stem, text in OLD_LAUNCHERS.items():
+        port = "222" if stem == "testbed-a4" else "2222"
+        for written in (text, text.replace("\n  ", "\n\t# changed \r\n\n    ").replace("\n", "\r\n")):
+            wanted[written] = port, ""
+        places = (len(text), text.index('if [ "$SLEEP_INFINITY" = true ]; then'))
+        for at, own in product(places, ("bash train.sh", long)):
+            wanted[f"{text[:at]}{own}\n{text[at:]}"] = port, own
+    expression = f"list {' '.join(OF_LAUNCHER)}"
+    made = made_of_each(engines, Path(chart), tmp_path / "launchers", expression, [*wanted])
+    for (found, port), (old_port, own) in zip(made, wanted.values(), strict=True):
+        assert (port, found.get("script", False), found.get("content", "").strip()) == (old_port, bool(own), own)
+        not_run = AGENT_DOES + (", and set network.sshPort=222" if port == "222" else "")
+        runs = "workload_launcher is an old one with lines of your own: these are run"
+        assert found["note"].startswith(runs) if own else found["note"] == not_run
+    rendered = run(workload_launcher=[*wanted][-1])
+    assert ([script.strip() for script in scripts(rendered)], rendered.env["SLEEP_INFINITY"]) == ([long], "false")
     assert "an old one with lines of your own: these are run" in rendered.notes
+    of_values = run(settings=("network.sshPort=2022",), workload_launcher=OLD_LAUNCHERS["testbed-a4"])
+    assert (scripts(of_values), of_values.env["A4_SSH_PORT"]) == ([], "2022")
 
 
-def changed_elsewhere() -> Iterator[str]:
-    text = (seeds.OLD / "launchers" / "unified.sh").read_text()
-    yield text.replace("sleep 10", "sleep 20")
-    yield text.replace("sleep 10", "bash train.sh\n  sleep 10")
-    yield text.replace("sleep 10\n", "")
-    yield "bash before.sh\n" + text + "bash after.sh\n"
-    yield from BOOTSTRAPS.values()
+def test_any_other_bootstrap_is_refused_or_run_as_it_is(engines: Engines, tmp_path: Path, run: Run, chart: str) -> None:
+    text = OLD_LAUNCHERS["unified"]
+    others = (
+        text.replace("sleep 10", "sleep 20"),
+        text.replace("sleep 10", "bash train.sh\n  sleep 10"),
+        text.replace("sleep 10\n", ""),
+        "bash before.sh\n" + text + "bash after.sh\n",
+        *LAUNCHERS["bootstrap"],
+    )
+    made = made_of_each(engines, Path(chart), tmp_path / "others", OF_LAUNCHER[0], others)
+    assert [one for one in made if "give what else it does as task_script" not in one["problem"]] == []
+    for content in (others[0], WINDOWS):
+        with pytest.raises(HelmRefused, match="give what else it does as task_script"):
+            run(workload_launcher=content)
+        rendered = run(settings=("workload.run=script",), workload_launcher=content)
+        assert scripts(rendered) == [content.removeprefix("\ufeff").replace("\r\n", "\n")]
 
 
-@pytest.mark.parametrize("content", list(changed_elsewhere()))
-def test_any_other_bootstrap_is_refused_or_run_as_it_is(run: Run, content: str) -> None:
-    with pytest.raises(HelmRefused, match="give what else it does as task_script"):
-        run(workload_launcher=content)
-    rendered = run(settings=("workload.run=script",), workload_launcher=content)
-    assert scripts(rendered) == [content.removeprefix("\ufeff").replace("\r\n", "\n")]
+def test_the_workload_runs_in_the_place_of_an_old_example(run: Run) -> None:
+    """Whichever the key, of which each has one at least."""
+    for (name, text), key in zip(OLD_EXAMPLES.items(), (*KEYS, *KEYS), strict=False):
+        workload = seeds.WORKLOADS[name]
+        rendered = run(settings=(NFS,), **{key: text})
+        told = (rendered.env["A4_WORKLOAD"], rendered.env["SLEEP_INFINITY"])
+        assert (scripts(rendered), *told) == ([], workload, "false")
+        assert rendered.workload.get("args", []) == (["--", *seeds.ARGUMENTS] if workload == "nccl" else [])
+        assert f"{key} is an example of the old testbeds: the workload {workload} runs in its place" in rendered.notes
+        rules = rendered.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+        (final,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
+        assert (1 in final) == workload.startswith("pai-megatron-")
+        beside = ("workload.arguments={--own}", f"workload.run={workload}")
+        own, same = (run(settings=(NFS, one), **{key: text}) for one in beside)
+        assert (own.workload["args"], same.env["A4_WORKLOAD"]) == (["--", "--own"], workload)
 
 
-@by_example
-@pytest.mark.parametrize("key", KEYS)
-def test_the_workload_runs_in_the_place_of_an_old_example(run: Run, example: Path, key: str) -> None:
-    settings = ("volumes.nfs.ip=10.0.0.2",)
-    rendered = run(settings=settings, **{key: example.read_text()})
-    workload = seeds.WORKLOADS[example.name]
-    assert (scripts(rendered), rendered.env["A4_WORKLOAD"], rendered.env["SLEEP_INFINITY"]) == ([], workload, "false")
-    assert rendered.workload.get("args", []) == (["--", *seeds.ARGUMENTS] if workload == "nccl" else [])
-    assert f"{key} is an example of the old testbeds: the workload {workload} runs in its place" in rendered.notes
-    (final,) = [
-        rule
-        for rule in rendered.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
-        if "onExitCodes" in rule
-    ]
-    assert (1 in final["onExitCodes"]["values"]) == workload.startswith("pai-megatron-")
-    own = run(settings=(*settings, "workload.arguments={--own}"), **{key: example.read_text()})
-    assert own.workload["args"] == ["--", "--own"]
-    same = run(settings=(*settings, f"workload.run={workload}"), **{key: example.read_text()})
-    assert same.env["A4_WORKLOAD"] == workload
-
-
-@by_example
-def test_a_changed_example_is_refused_or_run_as_it_is(run: Run, example: Path) -> None:
-    content = example.read_text() + "echo mine\n"
-    with pytest.raises(HelmRefused, match=f"set workload.run={seeds.WORKLOADS[example.name]} in its place"):
-        run(task_script=content)
-    for text in (content, example.read_text()):
-        rendered = run(settings=("workload.run=script",), task_script=text)
-        assert (scripts(rendered), rendered.env["A4_WORKLOAD"]) == ([text], "script")
+def test_a_changed_example_is_refused_or_run_as_it_is(run: Run) -> None:
+    for name, text in OLD_EXAMPLES.items():
+        changed = text + "echo mine\n"
+        with pytest.raises(HelmRefused, match=f"set workload.run={seeds.WORKLOADS[name]} in its place"):
+            run(task_script=changed)
+        for content in (changed, text):
+            rendered = run(settings=("workload.run=script",), task_script=content)
+            assert (scripts(rendered), rendered.env["A4_WORKLOAD"]) == ([content], "script")
 
 
 def test_two_old_examples_are_two_things(run: Run) -> None:
-    nccl, ddp = ((seeds.OLD / "examples" / name).read_text() for name in ("nccl-test.sh", "torchrun-ddp-test.sh"))
+    nccl, ddp = (OLD_EXAMPLES[name] for name in ("nccl-test.sh", "torchrun-ddp-test.sh"))
     with pytest.raises(HelmRefused, match="one job runs one thing, and here are workload_launcher, task_script"):
         run(workload_launcher=nccl, task_script=ddp)
     with pytest.raises(HelmRefused, match=r"here are task_script, workload\.run=connectivity"):
@@ -201,39 +219,10 @@ def test_the_table_of_old_scripts_is_in_the_order_that_templates_read_it_in() ->
     assert workloads == set(seeds.WORKLOADS.values()) == set(table["lines"])
 
 
-@pytest.mark.parametrize("content", STARTS_THE_AGENT)
-def test_a_launcher_that_starts_the_agent_is_not_run(run: Run, content: str) -> None:
-    rendered = run(workload_launcher=content)
+def test_a_script_with_nothing_in_it_is_named_and_not_run(run: Run) -> None:
+    rendered = run(**dict.fromkeys(KEYS, "#!/bin/bash\n\nset -e\n"))
     assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([], "true")
-    assert "workload_launcher only starts a4-agent: the chart does this now; drop the flag" in rendered.notes
-
-
-@pytest.mark.parametrize("content", PROGRAMS)
-def test_any_other_launcher_is_the_script(run: Run, content: str) -> None:
-    rendered = run(workload_launcher=content)
-    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([content], "false")
-    assert "drop the flag" not in rendered.notes
-
-
-@pytest.mark.parametrize(
-    ("content", "workload"),
-    [
-        ("exec a4-agent run nccl", "nccl"),
-        ("/opt/a4-agent run ddp -- --steps 3", "ddp"),
-        ("exec a4-agent run $1", "WORKLOAD"),
-    ],
-)
-def test_a_launcher_that_starts_a_workload_is_told_of_workload_run(run: Run, content: str, workload: str) -> None:
-    with pytest.raises(HelmRefused, match=f"in its place set workload.run={workload} "):
-        run(workload_launcher=content)
-
-
-@pytest.mark.parametrize("content", ["", "\n", "# a comment alone\n", "#!/bin/bash\n\nset -e\n", "\ufeff\r\n"])
-def test_a_script_with_nothing_in_it_is_named_and_not_run(run: Run, content: str) -> None:
-    rendered = run(**dict.fromkeys(KEYS, content))
-    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([], "true")
-    for key in KEYS:
-        assert f"{key} is empty and does nothing" in rendered.notes
+    assert [key for key in KEYS if f"{key} is empty and does nothing" not in rendered.notes] == []
 
 
 def test_a_script_has_the_ends_of_lines_that_bash_takes(run: Run) -> None:
@@ -244,31 +233,36 @@ def test_a_script_has_the_ends_of_lines_that_bash_takes(run: Run) -> None:
 
 SHELLS = ("/bin/bash", "/bin/sh -e", "/usr/bin/env bash", " /usr/bin/bash", "/bin/dash", "/usr/bin/env -S bash -x")
 OTHERS = ("/usr/bin/env python3", "/usr/bin/python", "/usr/bin/perl -w", "/bin/zsh", "/bin/tcsh")
+PROBLEMS = '(include "a4.scriptProblems" (dict "key" "KEY" "content" .) | fromJson).problems'
+PATHS = ("train.sh", "./train.sh", "/home/me/train.bash", "examples/train.py")
 
 
-@pytest.mark.parametrize("content", [*(f"#!{program}\necho\n" for program in SHELLS), "bash train.sh"])
-def test_a_script_of_a_shell_and_a_command_run(run: Run, content: str) -> None:
-    assert scripts(run(task_script=content)) == [content]
+def test_only_scripts_of_a_shell_and_commands_run(engines: Engines, run: Run, tmp_path: Path) -> None:
+    words = "and scripts are run by bash: call your program from a script of bash"
+    wanted: dict[str, list[str]] = {
+        "bash train.sh": [],
+        **{f"#!{program}\necho\n": [] for program in SHELLS},
+        **{f"#!{program}\nprint(1)\n": [f"KEY starts with #!{program}, {words}"] for program in OTHERS},
+        **{path: [f"KEY is the path {path} and not a script: write --set-file KEY={path}"] for path in PATHS},
+    }
+    made = made_of_each(engines, CHART, tmp_path / "problems", PROBLEMS, [*wanted])
+    assert dict(zip(wanted, made, strict=True)) == wanted
+    for content in ("bash train.sh", "#!/bin/sh -e\necho\n"):
+        assert scripts(run(task_script=content)) == [content]
+    # The same of each of the three.
+    for content in (f"#!{OTHERS[0]}\nprint(1)\n", PATHS[0]):
+        (said,) = wanted[content]
+        assert refusals(run, content) == [f"- {said}".replace("KEY", key) for key in KEYS]
 
 
-@pytest.mark.parametrize("program", OTHERS)
-def test_a_script_of_another_program_is_refused(run: Run, program: str) -> None:
-    said = refusal(run, f"#!{program}\nprint(1)\n")
-    assert said.startswith(f"- KEY starts with #!{program}, and scripts are run by bash")
+def test_a_script_that_is_no_utf_8_is_refused(run: Run) -> None:
+    for engine in ENGINES:
+        said = refusals(run, "echo é\n".encode("latin-1"), engine)
+        assert [line.partition(":")[0] for line in said] == [f"- {key} is not text in UTF-8" for key in KEYS]
 
 
-@pytest.mark.parametrize("path", ["train.sh", "./train.sh", "/home/me/train.bash", "examples/train.py"])
-def test_a_path_in_place_of_a_script_is_refused(run: Run, path: str) -> None:
-    assert refusal(run, path) == f"- KEY is the path {path} and not a script: write --set-file KEY={path}"
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_script_that_is_no_utf_8_is_refused(run: Run, engine: str) -> None:
-    assert refusal(run, "echo é\n".encode("latin-1"), engine).startswith("- KEY is not text in UTF-8")
-
-
-def test_a_script_that_is_too_large_for_a_release_is_refused(run: Run) -> None:
+def test_a_script_that_is_too_large_for_a_release_is_refused(engines: Engines, tmp_path: Path) -> None:
     fits = "echo\n" + "x" * 399_995
-    assert scripts(run(task_script=fits)) == [fits]
-    with pytest.raises(HelmRefused, match="task_script is larger than 400,000 bytes"):
-        run(task_script=fits + "x")
+    said = made_of_each(engines, CHART, tmp_path, PROBLEMS, [fits, fits + "x"])
+    words = "KEY is larger than 400,000 bytes: bake it into the image, and start it from a small one"
+    assert said == [[], [words]]
