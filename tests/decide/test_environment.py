@@ -103,14 +103,8 @@ def test_laws(base: dict[str, str], layers: list[Layer], user: frozenset[str]) -
         texts = [base.get(name, ""), *(layer.values.get(name, "") for layer in layers if name not in layer.unset)]
         assert entries(made.env, name) == {entry for text in texts for entry in text.split(":") if entry}
     assert changed(base, made.changes) == made.env
+    assert not layers or made.with_layer(layers[-1]).env == made.env, "a layer twice is a layer once"
     assert set(made.sources) == {name for name in {*base, *made.env} if base.get(name) != made.env.get(name)}
-
-
-@given(VARIABLES, st.lists(st.sampled_from(["A", "B", "PATH"])))
-def test_a_layer_twice_is_a_layer_once(values: dict[str, str], unset: list[str]) -> None:
-    layer = Layer("x", values, unset)
-    once = of_pod({"A": "a", "PATH": "/bin"}).with_layer(layer)
-    assert once.with_layer(layer).env == once.env
 
 
 def test_added() -> None:

@@ -21,13 +21,6 @@ SHORTEST = 4.0
 SECONDS = st.floats(0, 86400)
 
 
-@given(st.floats(SHORTEST, 86400), SECONDS)
-def test_the_shares_are_the_grace_time_less_what_is_left_for_kubernetes(grace: float, warn: float) -> None:
-    shares = divided(grace, warn)
-    assert sum(shares) + RESERVED_SECONDS == pytest.approx(grace)
-    assert shares.leave == pytest.approx(sum(shares))
-
-
 @given(SECONDS, SECONDS)
 def test_more_time_is_never_worse(one: float, other: float) -> None:
     less, more = sorted((one, other))
@@ -37,8 +30,10 @@ def test_more_time_is_never_worse(one: float, other: float) -> None:
 
 @given(SECONDS, SECONDS)
 def test_a_warning_is_taken_from_the_workloads_time(grace: float, warn: float) -> None:
-    """Whatever it is, nobody gets less than nothing."""
+    """The shares are the grace time less what is left for Kubernetes, and nobody gets less than nothing."""
     shares = divided(grace, warn)
+    assert sum(shares) + RESERVED_SECONDS == pytest.approx(max(grace, SHORTEST))
+    assert shares.leave == pytest.approx(sum(shares))
     assert min(shares) >= 0
     assert 0 < shares.own_term <= shares.save
     assert 0 < shares.own_part <= shares.part < shares.leave

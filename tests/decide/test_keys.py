@@ -38,14 +38,10 @@ def by_hand(secret: bytes, epoch: str, role: str) -> str:
 
 @given(secrets, epochs, st.integers(0, 99_999))
 def test_public_keys_are_hkdf_and_ed25519(secret: bytes, epoch: str, index: int) -> None:
+    """And others read the private text."""
     keys = JobKeys(secret, epoch)
     assert keys.client_public() == by_hand(secret, epoch, "client")
     assert keys.host_public(index) == by_hand(secret, epoch, f"host/{index}")
-
-
-@given(secrets, epochs, st.integers(0, 99_999))
-def test_others_read_the_private_text(secret: bytes, epoch: str, index: int) -> None:
-    keys = JobKeys(secret, epoch)
     for text, role in ((keys.client_private(), "client"), (keys.host_private(index), f"host/{index}")):
         read = load_ssh_private_key(text.encode(), None)
         assert isinstance(read, Ed25519PrivateKey)
