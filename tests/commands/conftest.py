@@ -113,8 +113,17 @@ def call_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch:
         shell = {"PATH": os.environ["PATH"], "A4_RUN_DIR": str(tmp_path / "run"), **(env or {})}
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(output, "_when_color", "auto")
-        with patch.dict(os.environ, shell, clear=True):
-            return verb(*argv), *capfd.readouterr()
+        signal.signal(signal.SIGALRM, too_late)
+        signal.alarm(int(PATIENCE))
+        try:
+            with patch.dict(os.environ, shell, clear=True):
+                return verb(*argv), *capfd.readouterr()
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def too_late(*_: object) -> None:
+        raise AssertionError(f"it did not end within {PATIENCE:g} s")
 
     return call
 
