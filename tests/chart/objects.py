@@ -92,7 +92,8 @@ class Store:
         metadata.setdefault("creationTimestamp", "2025-01-01T00:00:00Z")
         kept = {**body, "apiVersion": place.version, "kind": place.kind, "metadata": metadata}
         if place.kind == "Job" and not old:
-            kept["status"] = self._job_status()
+            ended = "succeeded" if self.job_ends == "Complete" else "failed"
+            kept["status"] = {ended: 1, "conditions": [{"type": self.job_ends, "status": "True"}]}
         self.objects[place] = kept
         self._happened("MODIFIED" if old else "ADDED", place, kept)
         if place.kind == "JobSet" and not old:
@@ -127,10 +128,6 @@ class Store:
         with self.changed:
             self.closed = True
             self.changed.notify_all()
-
-    def _job_status(self) -> Object:
-        ended = "succeeded" if self.job_ends == "Complete" else "failed"
-        return {ended: 1, "conditions": [{"type": self.job_ends, "status": "True"}]}
 
     def _happened(self, what: str, place: Place, kept: Object) -> None:
         self.events.append((what, place, kept))

@@ -28,9 +28,7 @@ def test_kueue_reads_the_duration_from_the_jobset_and_the_topology_from_pods(eng
     assert (pods[TAS], DWS in pods) == ("cloud.google.com/gce-topology-block", False)
     without_queue = annotations_of(engines.with_values())
     assert not [key for each in without_queue for key in each if "kueue" in key]
-
-
-def test_a_topology_of_the_user_s_own_replaces_the_chart_s(engines: Engines) -> None:
+    # One of the user's own replaces the chart's.
     for kind in ("required", "preferred", "unconstrained"):
         own = rf"podAnnotations.kueue\.x-k8s\.io/podset-{kind}-topology"
         _, pods = annotations_of(engines.with_settings("queue=a4", f"{own}=mine"))

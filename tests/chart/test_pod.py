@@ -178,8 +178,10 @@ def beyond_baseline(pod: dict[str, Any]) -> set[str]:
     return found | added - OF_BASELINE
 
 
-def test_what_pods_need_of_a_namespace_s_pod_security(engines: Engines) -> None:
+def test_what_pods_need_of_a_namespace_s_pod_security(engines: Engines, tmp_path: Path) -> None:
     """docs/deployments/networks.md says it. The second is that of helm test."""
+    (tmp_path / "values.yaml").write_text("{workload: {securityContext: {}}}")
+    assert engines.with_values("-f", str(tmp_path / "values.yaml")).workload["securityContext"] == {}
     own = "network.hostNetwork=false"
     wanted = {
         "": [{"hostNetwork", "privileged"}, {"hostNetwork"}],
@@ -190,11 +192,6 @@ def test_what_pods_need_of_a_namespace_s_pod_security(engines: Engines) -> None:
         f"{own},workload.securityContext.allowPrivilegeEscalation=false": [set(), set()],
     }
     assert engines.facts(lambda rendered: [*map(beyond_baseline, pods(rendered))], wanted) == wanted
-
-
-def test_an_empty_security_context_is_one(engines: Engines, tmp_path: Path) -> None:
-    (tmp_path / "values.yaml").write_text("{workload: {securityContext: {}}}")
-    assert engines.with_values("-f", str(tmp_path / "values.yaml")).workload["securityContext"] == {}
 
 
 def test_numbers_with_leading_zeros_are_decimal(engines: Engines) -> None:
