@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tests.fake.pod import FakePod
 
 DIRECTORIES = {"/", "/dev", "/etc", "/etc/ld.so.conf.d", "/etc/profile.d", "/root", "/run", "/tmp", DEFAULT_RUN_DIR}
+SCRIPTS = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh", "enter-run.sh")]
+SETTINGS = [shipped("env", name) for name in ("baselines.json", *(f"{name}.env" for name in PROFILES))]
+SHIPPED = dict.fromkeys(SCRIPTS, "#!/bin/sh\n") | {path: Path(path).read_text() for path in SETTINGS}
 SWEEP_SECONDS = 0.01
 
 
@@ -43,11 +46,7 @@ class FakeMachine:
         self.alive = True
         self.ends: list[FakeEnd] = []
         self.children: list[FakeChild] = []
-        scripts = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh", "enter-run.sh")]
-        self.files = {TERMINATION_LOG: "", **dict.fromkeys(scripts, "#!/bin/sh\n"), **pod.files}
-        self.files |= dict.fromkeys(pod.scripts, "")
-        settings = [shipped("env", name) for name in ("baselines.json", *(f"{name}.env" for name in PROFILES))]
-        self.files |= {path: Path(path).read_text() for path in settings}
+        self.files = {TERMINATION_LOG: "", **pod.files, **dict.fromkeys(pod.scripts, ""), **SHIPPED}
         self.spools: dict[str, FakeSpool] = {}
         self.keepers: list[FakeKeeperProcess] = []
         self._desk: Callable[[api.Channel], None] | None = None

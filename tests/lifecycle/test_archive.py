@@ -110,12 +110,18 @@ def test_a_piece_every_30_s_while_there_is_something_new(bench: Bench) -> None:
     assert bench.said == []
 
 
-def test_much_output_does_not_wait(bench: Bench) -> None:
+def test_much_output_does_not_wait_nor_is_it_tried_more_often_when_it_fails(bench: Bench) -> None:
     bench.spool.append(1, b"x" * PIECE_BYTES)
     bench.until(4)
     bench.spool.append(1, b"y" * PIECE_BYTES)
     bench.until(7)
     assert [len(text) for text in bench.files.values()] == [PIECE_BYTES, PIECE_BYTES]
+    bench.breaks(FULL)
+    bench.spool.append(1, b"z" * PIECE_BYTES)
+    bench.until(37)
+    assert len(bench.storage.tried) == 2 + 1
+    bench.until(107)
+    assert len(bench.storage.tried) == 2 + 4
 
 
 def test_the_whole_at_the_end(bench: Bench) -> None:
@@ -165,15 +171,6 @@ def test_a_piece_that_failed_is_in_the_next(bench: Bench, why: str) -> None:
     assert bench.files == {"": lines(0, 7)}
     assert len(bench.ends) == 1
     assert bench.said == [WARNING.format(why), AGAIN] * 2
-
-
-def test_much_output_does_not_try_more_often_when_it_fails(bench: Bench) -> None:
-    bench.breaks(FULL)
-    bench.spool.append(1, b"x" * PIECE_BYTES)
-    bench.until(30)
-    assert len(bench.storage.tried) == 1
-    bench.until(100)
-    assert len(bench.storage.tried) == 4
 
 
 def test_a_piece_that_turns_up_late_harms_no_other(bench: Bench) -> None:
@@ -389,6 +386,18 @@ def test_the_log_does_not_wait_for_a_file_that_is_still_being_made(bench: Bench)
 # The process
 
 
+@pytest.mark.parametrize("when", [1, 2.5, 20, 33.9, 34.1, 40, 60.005])
+def test_a_process_that_is_killed_is_replaced(bench: Bench, when: float) -> None:
+    bench.say(3)
+    bench.clock.after(when, bench.kill)
+    bench.until(60)
+    bench.say(2)
+    bench.finish(20)
+    bench.until(62)
+    assert bench.files == {"": lines(0, 5)}
+    assert (len(bench.ends), bench.said) == (1, [])
+
+
 def test_a_process_that_always_ends_is_not_waited_for(bench: Bench) -> None:
     bench.say(3)
 
@@ -442,7 +451,7 @@ EVENTS = st.lists(
         st.integers(0, 5),  # lines that are printed
         st.sampled_from(["", "", FULL, STALE, SILENT]),  # how the directory is from then on
         st.booleans(),  # does it carry out late what was given up
-        st.one_of(st.none(), st.none(), st.floats(0, 1)),  # after how many seconds is the process killed
+        st.booleans(),  # is the process killed
         st.floats(0.1, 60),  # seconds that pass
     ),
     max_size=12,
@@ -451,15 +460,15 @@ EVENTS = st.lists(
 
 @given(events=EVENTS, most=st.integers(3, 100), limit=st.one_of(st.none(), st.floats(0, 60)))
 def test_every_line_is_stored_or_counted(
-    events: list[tuple[int, str, bool, float | None, float]], most: int, limit: float | None
+    events: list[tuple[int, str, bool, bool, float]], most: int, limit: float | None
 ) -> None:
     bench = Bench(most)
     for count, why, late, killed, seconds in events:
         bench.say(count)
         bench.breaks(why)
         bench.storage.carries_out_late = late
-        if killed is not None:
-            bench.clock.after(killed, bench.kill)
+        if killed:
+            bench.kill()
         bench.until(bench.clock.seconds + seconds)
     if limit is None:
         bench.mends()
@@ -478,7 +487,3 @@ def test_every_line_is_stored_or_counted(
         assert counted == missing or any(late for _, _, late, _, _ in events), "counted and not lost"
     if limit is None and most == 100:
         assert bench.files == {"": lines(0, bench.lines)}
-        kills = sum(killed is not None for *_, killed, _ in events)
-        assert bench.said == [] or kills > 1 or any(why for _, why, *_ in events), (
-            "a process that is killed is replaced"
-        )

@@ -63,7 +63,7 @@ def test_what_a_silent_holder_has_is_taken_over_after_a_lease(shared: str) -> No
     with background(shared) as gone, background(shared, lease=1.0) as other:
         gone.put(claim_directory("x"), term_file(1), "one that died\n")
         began = time.monotonic()
-        with other.claim("x", [].append):
+        with other.claim("x", list[str]().append):
             assert time.monotonic() - began > 1.0
             assert gone.read(claim_directory("x"), term_file(1)) == "one that died\n"
 

@@ -51,15 +51,19 @@ def test_a_missing_program_is_named_with_its_pods(workload: str) -> None:
     assert started(world) == []
 
 
-def test_a_working_directory_that_hangs_on_one_pod() -> None:
+def test_a_working_directory_that_hangs_on_one_pod_and_a_run_there_that_is_cancelled() -> None:
     world = sleeping(4, {"A4_LEASE_SECONDS": "20"}, life=FOREVER)
     world.pod(2).hanging.add("/nfs/job")
     begun = world.seconds
     end = ends(world, 0, world.submit(0, "mpirun", args=["./train"], cwd="/nfs/job"))["end"]
     assert (end["code"], end["what"]) == (75, "not ready for the run within 20 s")
     assert end["where"].startswith("pod 2, ")
-    assert started(world) == []
     assert world.seconds - begun < 30
+    cancelled = world.submit(0, "mpirun", args=["./train"], cwd="/nfs/job")
+    world.wait(1)
+    assert world.ask(1, "cancel", run=cancelled)["ok"] == {}
+    assert ends(world, 0, cancelled)["end"]["code"] == 130
+    assert started(world) == []
 
 
 def test_a_command_beside_a_run_hangs_in_its_directory() -> None:
@@ -74,16 +78,6 @@ def test_a_command_beside_a_run_hangs_in_its_directory() -> None:
     assert ends(world, 1, command)["end"]["code"] == 130
     assert world.ask(1, "cancel", run=run_id)["ok"] == {}
     assert ends(world, 0, run_id)["end"]["code"] == 130
-
-
-def test_a_run_that_is_cancelled_before_it_begins_starts_nothing() -> None:
-    world = sleeping()
-    world.pod(2).hanging.add("/nfs/job")
-    run_id = world.submit(0, "mpirun", args=["./train"], cwd="/nfs/job")
-    world.wait(1)
-    assert world.ask(1, "cancel", run=run_id)["ok"] == {}
-    assert ends(world, 0, run_id)["end"]["code"] == 130
-    assert started(world) == []
 
 
 def test_a_command_that_has_not_begun_has_no_state_to_save() -> None:

@@ -188,16 +188,18 @@ WITHOUT_END = [FOREVER, STUBBORN, Life(0, None, 5, term_status=3), Life(0, None,
     st.lists(st.floats(0, 0.3), min_size=PODS, max_size=PODS),
     st.lists(st.sampled_from(WITHOUT_END), min_size=PODS, max_size=PODS),
     st.booleans(),
+    st.just(GRACE),
 )
-@example([2, 1, 0, 3], 20, [0.5, 0.5, 0, 0], [FOREVER] * PODS, False)
-@example([2, 1, 0, 3], 20, [0.4, 0.4, 0, 0], [FOREVER] * PODS, True)
-@example([3, 2, 1, 0], 5, [0.0] * PODS, [STUBBORN] * PODS, False)
-@example([3, 2, 1, 0], 5, [0.3] * PODS, [STUBBORN] * PODS, False)
+@example([2, 1, 0, 3], 20, [0.5, 0.5, 0, 0], [FOREVER] * PODS, False, GRACE)
+@example([2, 1, 0, 3], 20, [0.4, 0.4, 0, 0], [FOREVER] * PODS, True, GRACE)
+@example([3, 2, 1, 0], 5, [0.0] * PODS, [STUBBORN] * PODS, False, 10.0)
+@example([3, 2, 1, 0], 5, [0.3] * PODS, [STUBBORN] * PODS, False, GRACE)
 def test_a_deleted_job_ends_143_everywhere(
-    order: list[int], second: float, gaps: list[float], lives: list[Life], lacks_one: bool
+    order: list[int], second: float, gaps: list[float], lives: list[Life], lacks_one: bool, grace: float
 ) -> None:
     """During the run, or while a pod is waited for."""
     world = make_world(lives, [], 0)
+    world.env["A4_GRACE_SECONDS"] = str(grace)
     began = second
     if lacks_one:
         world.pod(3).starts = None
@@ -205,7 +207,7 @@ def test_a_deleted_job_ends_143_everywhere(
         world.at(second, world.pod(index).signal)
         second += gaps[index]
     assert set(world.run(LONGEST).values()) == {143}, world.dump()
-    assert world.last() < began + GRACE - 3, world.dump()
+    assert world.last() < began + grace - 3, world.dump()
 
 
 @examples(30)
@@ -325,6 +327,8 @@ def test_broken_channels_change_no_run(cuts: list[tuple[int, float]], code: int,
     assert told["end"]["code"] == code, world.dump()
     world.wait(5)
     assert world.asleep(), world.dump()
+    world.pod(0).signal()
+    assert set(world.run().values()) == {143}, "a 0 would be complete to Kubernetes"
 
 
 @examples(20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import io
 import itertools
@@ -21,7 +20,7 @@ from scripts.result_schema import result_schema
 from tests.fake.pod import DIR
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld, first_run
-from tests.lifecycle.test_submitted import ends, sleeping
+from tests.lifecycle.test_submitted import ends, printed, sleeping
 
 SCHEMA = result_schema(strict=True)
 RESULTS = "/gcs/testbed-logs/job/uid.0.0"
@@ -265,12 +264,7 @@ def test_the_report_of_a_later_run_is_its_own() -> None:
 
 def file_of(world: FakeWorld, index: int, run: str, name: str, pod: int = 0) -> str:
     """A file that a run has left, read in small pieces by a command of pod `index`."""
-    data, over = b"", False
-    while not over:
-        answer = world.ask(index, "read", run=run, pod=pod, file=name, offset=len(data), most=300)["ok"]
-        data += b"".join(base64.b64decode(text) for _, text in answer["frames"])
-        over = answer["over"]
-    return data.decode()
+    return printed(world, index, run, pod, file=name, most=300).decode()
 
 
 @pytest.mark.parametrize("index", [0, 2])

@@ -298,9 +298,10 @@ def test_a_checkout_is_restored_or_kept_under_another_name(place: Place) -> None
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "mine"], check=True)
     code, said = place.run(clone)
     assert code == 0 and "is at commit" in said and "moved to" in said
-    assert len(list(place.store.glob("Pai.before-*"))) == 1
     torn = {"modules/backends/part/HEAD": "git submodule: fatal: not a git repository", "index": "it has no .git/index"}
     for lost, why in torn.items():
+        (aside,) = place.store.glob("Pai.before-*")
+        aside.rename(place.store / f"seen-{lost[:5]}")  # its name has seconds alone
         (checkout / ".git" / lost).unlink()
         code, said = place.run(clone)
         assert code == 0 and why in said and "moved to" in said

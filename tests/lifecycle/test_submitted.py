@@ -61,11 +61,11 @@ def ends(world: FakeWorld, index: int, run_id: str) -> dict[str, Any]:
     return told
 
 
-def printed(world: FakeWorld, index: int, run_id: str, pod: int) -> bytes:
-    """All that a pod printed on stdout and stderr during a run, read in another pod."""
-    data, offset = b"", 0
+def printed(world: FakeWorld, index: int, run_id: str, pod: int, **fields: Any) -> bytes:
+    """All that a pod printed on stdout and stderr during a run, or has in a file of it, read in another pod."""
+    data, offset, asked = b"", 0, {"run": run_id, "pod": pod, "most": 65536, "wait": True, **fields}
     while True:
-        answer = world.ask(index, "read", run=run_id, pod=pod, offset=offset, most=65536, wait=True)["ok"]
+        answer = world.ask(index, "read", offset=offset, **asked)["ok"]
         data += b"".join(base64.b64decode(text) for stream, text in answer["frames"] if stream in (1, 2))
         offset = answer["next"]
         if answer["over"]:
