@@ -19,7 +19,7 @@ from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
 from agent.errors import Exit, MissingProgram, SettingsError, UsageError
 from agent.paths import shipped
-from agent.workloads.base import Judgement, Outcome, RunContext
+from agent.workloads.base import NO_BASELINES, Judgement, Outcome, RunContext
 from agent.workloads.nccl import Nccl
 from agent.workloads.nccl.options import TESTS as ALL
 from tests.test_workloads import PEERS, TIMED_OUT, context, launched
@@ -423,6 +423,8 @@ def test_a_good_run_can_be_saved_as_a_baseline() -> None:
     files = judged(outcome(), "--save-baseline", "mine", "--min-percent", "1", baselines=BESIDE).files
     assert [one["name"] for one in json.loads(files["/own.json"])["baselines"]] == ["own", "mine", "mine"]
     assert "/new.json" in judged(outcome(), "--save-baseline", "/new.json").files
+    files = judged(outcome(), "--save-baseline", "mine", baselines={**SHIPPED, "/own.json": NO_BASELINES}).files
+    assert [one["name"] for one in json.loads(files["/own.json"])["baselines"]] == ["mine", "mine"], "a new file"
     assert list(judged(outcome(), "--save-baseline", "mine", baselines=BESIDE).files) == ["connectivity-test.log"]
 
 

@@ -59,16 +59,16 @@ CHOICES: list[dict[str, Any]] = [
     {"environ": {"NCCL_DEBUG": "INFO"}},
     {"environ": {"NCCL_DEBUG": "trace"}},
     {"environ": {"NCCL_DEBUG_FILE": "/tmp/nccl.%p"}},
-    {"environ": {"NCCL_DEBUG": "WARN", "A4_USER_ENV": "HF_HOME, NCCL_DEBUG"}},
-    {"environ": {"NCCL_DEBUG": "WARN"}, "wish": {"env": {"NCCL_DEBUG": "WARN"}}},
 ]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_users_choice_stands_in_programs_of_the_user(choice: dict[str, Any]) -> None:
-    """What the chart and images set for everybody is nobody's choice."""
     for name in (*USERS, PAI):
         assert asked(of(name, **choice)) == {}
+        with pytest.raises(SettingsError, match="A4_WRONG_NETWORK=fail needs the logs of NCCL, which NCCL_DEBUG"):
+            launched(of(name, environ={**choice["environ"], "A4_WRONG_NETWORK": "fail"}))
+        assert asked(of(name, "none", environ={**choice["environ"], "A4_WRONG_NETWORK": "fail"})) == {}
     for name in OURS:
         level = "TRACE" if choice["environ"].get("NCCL_DEBUG") == "trace" else "INFO"
         assert asked(of(name, **choice)) == wanted(name, level)
@@ -78,8 +78,10 @@ def test_the_users_choice_stands_in_programs_of_the_user(choice: dict[str, Any])
 
 @pytest.mark.parametrize("level", ["WARN", "version", ""])
 def test_what_is_set_for_everybody_is_no_choice(level: str) -> None:
+    """Old values files preset it, and so have it in A4_USER_ENV."""
     for name in (*USERS, PAI, *OURS):
-        assert asked(of(name, environ={"NCCL_DEBUG": level, "A4_USER_ENV": "HF_HOME"})) == wanted(name)
+        for environ in ({}, {"A4_USER_ENV": "HF_HOME, NCCL_DEBUG"}, {"A4_WRONG_NETWORK": "fail"}):
+            assert asked(of(name, environ={"NCCL_DEBUG": level, **environ})) == wanted(name)
 
 
 @pytest.mark.parametrize("name", [*USERS, PAI])

@@ -59,6 +59,10 @@ class RunFile:
         return f"{context.run_dir}/{self._name}"
 
 
+NO_BASELINES = '{"version": 1, "baselines": []}'
+"""The text of a file of baselines that is not there yet."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """Everything on which a launch may depend, as it is on this pod."""
@@ -96,7 +100,8 @@ class RunContext:
     profile: str = ""
     """Name of the fabric profile; empty: none."""
     baselines: Mapping[str, str] = field(default_factory=dict)
-    """Files of baselines, path → text, empty where it could not be read; the user's (A4_BASELINES) comes last."""
+    """Files of baselines, path → text, empty where it could not be read, NO_BASELINES where there is none; the user's
+    (A4_BASELINES) comes last."""
     job_pods: int = 0
     """How many the job has, whoever takes part; 0: those of the plan."""
     why: bool = False

@@ -20,7 +20,8 @@ SETTING = "A4_WRONG_NETWORK"
 FAIL = "fail"
 WRONG = "NCCL did not use the network of the profile"
 PRESET = ("WARN", "VERSION")
-"""Values of NCCL_DEBUG that the chart and images set for everybody. Neither says which network is used."""
+"""Values of NCCL_DEBUG that the chart, old values files and images set for everybody. Neither says which network is
+used, so whoever sets one has no other plan with the logs."""
 
 
 def is_judged(context: RunContext) -> bool:
@@ -44,10 +45,15 @@ def users_logs(context: RunContext) -> dict[str, str]:
     demand = environ.get(SETTING, "")
     if demand.lower() not in ("", "warn", FAIL):
         raise SettingsError([f"{SETTING}={demand!r} should be one of warn, {FAIL}"])
-    named = {*context.spec.env, *environ.get("A4_USER_ENV", "").replace(",", " ").split()}
-    level = environ.get("NCCL_DEBUG", "")
-    chosen = level and ("NCCL_DEBUG" in named or level.upper() not in PRESET)
-    return {} if chosen or environ.get("NCCL_DEBUG_FILE") else own_logs(context)
+    plans = {name: environ[name] for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE") if environ.get(name)}
+    if plans.get("NCCL_DEBUG", "").upper() in PRESET:
+        del plans["NCCL_DEBUG"]
+    if not plans:
+        return own_logs(context)
+    if demand.lower() == FAIL and is_judged(context):
+        kept = " and ".join(f"{name}={value}" for name, value in plans.items())
+        raise SettingsError([f"{SETTING}={FAIL} needs the logs of NCCL, which {kept} keeps from a4-agent: unset one"])
+    return {}
 
 
 def not_used(context: RunContext) -> list[str]:

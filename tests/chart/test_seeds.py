@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.workloads.network import users_logs
 from tests.chart import seeds
 from tests.chart.cases import REFUSED
 from tests.chart.helm import Engines, HelmRefused, Rendered, Words
+from tests.test_workloads import context
 
 DROP_THE_FLAG = "the agent does this now; drop the flag"
 IN_ITS_PLACE = "runs in its place"
@@ -105,6 +107,8 @@ def means(line: Rendered, meant: Meant, values: str) -> None:
     assert claimed == [meant.workspace] * bool(meant.driver)
     assert ("TRAINING_MODE" in line.env.get("A4_USER_ENV", "").split()) == bool(meant.training)
     assert "HF_TOKEN" not in line.env
+    in_pods = context("torchrun", "train.py", profile="a4-gib", environ={**line.env, "A4_WRONG_NETWORK": "fail"})
+    assert users_logs(in_pods)["NCCL_DEBUG"] == "INFO", "the network is checked, whatever the file presets"
 
 
 def test_the_instance_of_the_line_is_the_one_that_is_mounted(engines: Engines, words: Callable[[str], Words]) -> None:

@@ -17,7 +17,7 @@ from agent.lifecycle.pod.surroundings import longest_seconds
 from agent.lifecycle.waits import Once
 from agent.paths import shipped
 from agent.workloads import find_workload
-from agent.workloads.base import RunContext, Workload
+from agent.workloads.base import NO_BASELINES, RunContext, Workload
 
 INVENTORY_SECONDS = 90.0
 """How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
@@ -72,7 +72,8 @@ class Preparations:
         self._go_on()
 
     def _read_baselines(self) -> None:
-        """The user's file may lie on a server that is gone: then it is as if it were empty, which nccl says."""
+        """The user's file may lie on a server that is gone: then it is as if it were empty, which nccl says. One that
+        is not there yet is one without entries: a run may be about to make it."""
         machine, own, shipped_file = self.pod.machine, self.pod.settings.baselines, shipped("env", "baselines.json")
         known = {shipped_file: machine.read(shipped_file) or ""}
         if not own:
@@ -88,7 +89,8 @@ class Preparations:
 
         def read() -> str:
             try:
-                return machine.read(own) or ""
+                text = machine.read(own)
+                return (text or "") if text is not None or machine.exists(own) else NO_BASELINES
             except OSError:
                 return ""
 
