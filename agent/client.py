@@ -100,7 +100,8 @@ class Client:
         return Output.from_json(answer)
 
     def file(self, run: str | RunInfo, name: str, pod: int = 0) -> Iterator[bytes]:
-        """What a run has left, piece by piece: result.json or report.html of pod 0, evidence.txt of any pod.
+        """What a run has left, piece by piece: result.json or report.html of pod 0, evidence.txt of any pod, and as
+        pod.log the log of any pod that stands among the results.
 
         Nothing where there is no such file. Waits for a report that is being made.
         """

@@ -34,6 +34,7 @@ are only logs and what --files names: files that the workload wrote in its pods.
 To have it on your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
+RESULT = "result.json"
 MOST_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
 
@@ -54,8 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when something was fetched, or a run that goes on has printed nothing yet. Raises MissingProgram when nothing
-    is left of a run that is over, DirectoryUnusable for a file that cannot be written."""
+    """0 when something was fetched, or a run that goes on has printed nothing yet. Raises MissingProgram when nothing,
+    or no result.json, is left of a run that is over, DirectoryUnusable for a file that cannot be written."""
     if "" in args.files:
         raise UsageError("--files needs a path", "is a variable of this shell empty?")
     if args.output == "":
@@ -77,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         say(f"{info.title}: {listed(got)} in {where}")
     if args.files and not found:
         raise MissingProgram(f"no pod of {info.title} has a file {' or '.join(args.files)}")
+    if got and info.over and RESULT not in got:
+        raise MissingProgram(f"{RESULT} of {info.title} is kept no more", "a4-agent status has the run's end")
     if not got and info.over:
         what = f"{info.title} has left nothing, or it is kept no more"
         raise MissingProgram(what, "a4-agent status has its end and directory")
@@ -90,7 +93,7 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
     ended = client.wait(run.id) if run.over else None
     if ended is None:
         say(f"{run.title} goes on: this is what there is by now")
-    got = [name for name in ("result.json", "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
+    got = [name for name in (RESULT, "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
     stored = ended.results if ended else ""
     logs = sum(_log(client, run, pod, opened, stored) for pod in run.pods)
     got += [count_text(logs, "log")] if logs else []
@@ -146,6 +149,12 @@ def _log(client: Client, run: RunInfo, pod: int, opened: Open, results: str) -> 
     with opened(name) as file:
         sink = _Unchanged(file)
         client.catch_up(run._replace(outputs=(pod,)), sink)
+        if sink.noted and run.over and not file.tell():
+            with suppress(PeerLost):
+                for data in client.file(run.id, "pod.log", pod):
+                    file.write(data)
+            if file.tell():
+                say(f"the log of pod {pod} is the one among its results")
         if sink.noted and results and not file.tell():
             for data in _stored(f"{results}/{name}"):
                 file.write(data)

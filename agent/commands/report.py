@@ -69,9 +69,11 @@ def _find(name: str) -> list[str]:
         return [name]
     directory = RunDir()
     state = read_state(directory)
-    kept = os.path.join(directory.run(state.run_id(name) if state else name), NAME)
-    if re.fullmatch(RUN_ID, name) and os.path.exists(kept):
-        return [kept]
+    run_id = state.run_id(name) if state else name
+    stored = [run.results for run in (state.known_runs if state else ()) if run.id == run_id and run.results]
+    for place in (directory.run(run_id), *stored):
+        if re.fullmatch(RUN_ID, name) and os.path.exists(kept := os.path.join(place, NAME)):
+            return [kept]
     if name.startswith("gs://"):
         raise MissingProgram(f"{name} is in a bucket", f"copy it first: gcloud storage cp {name} .")
     what = f"{name} is not a file, a directory or a run that this pod has a {NAME} of"

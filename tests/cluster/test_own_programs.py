@@ -56,6 +56,18 @@ def with_mpi(kind: str, ompi5: Path) -> dict[str, Any]:
     }
 
 
+def still_there_after_ten_more_runs(trial: Trial, run: str) -> None:
+    """Each pod has made room for others then; the results directory has it all."""
+    for index in ALL:
+        assert trial.cluster.exec(index, ["rm", "-r", f"{RUN_DIR}/runs/{run}"]).returncode == 0
+    kept = agent(trial, 2, "get", run, "-o", "/tmp/kept")
+    assert (kept.returncode, "result.json and 1 log in /tmp/kept\n" in kept.stderr) == (0, True), kept
+    assert agent(trial, 0, "report", run, "-o", "/tmp/report.html").returncode == 0
+    trial.cluster.exec(0, ["rm", f"{RUN_DIR}/results/runs/{run}/result.json"])
+    gone = agent(trial, 2, "get", run, "-o", "/tmp/gone")
+    assert (gone.returncode, f"result.json of {run} is kept no more" in gone.stderr) == (66, True), gone
+
+
 @pytest.mark.parametrize("kind", ["4", "5"])
 def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
     """A good run; how else runs end is in tests/mpi for both versions."""
@@ -75,6 +87,7 @@ def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
         assert (left.returncode, got.returncode, "3 files of the workload" in got.stderr) == (0, 0, True), got
         told = trial.cluster.exec(1, ["sh", "-c", "cat $(ls /tmp/got/files/*/out/name)"])
         assert told.stdout.split() == hostnames(trial, 0, 1, 2)
+        still_there_after_ten_more_runs(trial, left.stderr.split()[1])
         return
     # Its libraries are not the system's, and it drops what a full pipe does not take.
     given = ["bash", "-c", "echo ${LD_LIBRARY_PATH%%:*}; exec head -c 300000 /dev/zero"]

@@ -12,7 +12,12 @@ from agent.log import Log
 from agent.machine.api import AGENT, KeeperProcess, Machine, Spool
 from agent.paths import POD_LOGS, RunDir
 from agent.settings import BUCKET, Settings
+from agent.wire import json_object
 
+RESULT = "result.json"
+MOST_RESULT = 64 << 20
+POD_LOG = "pod.log"
+"""How commands call the log of the pod that they ask."""
 EARLY_LINES = 2000
 """Lines of the agent's log that are kept for the log of the next run."""
 FORMING = "forming"
@@ -55,6 +60,15 @@ class RunLogs:
     def directory(self, run_id: str, *, top: bool) -> str:
         """The directory of a run's results: the job's own (`top`), or one below it."""
         return self._settings.results_dir if top else f"{self._settings.results_dir}/runs/{run_id}"
+
+    def stored(self, run_id: str, name: str, offset: int, most: int) -> bytes:
+        """A piece of a file among the results of a run that is over, or of this pod's log; nothing where that is not.
+        May wait for the server of the results directory."""
+        name = f"{POD_LOGS}/{self.log_name}.log" if name == POD_LOG else name
+        top = self.directory(run_id, top=True)
+        of_top = json_object(self._machine.read_part(f"{top}/{RESULT}", 0, MOST_RESULT)).get("run")
+        directory = top if of_top == run_id else self.directory(run_id, top=False)
+        return self._machine.read_part(f"{directory}/{name}", offset, most)
 
     @property
     def base(self) -> str:

@@ -15,6 +15,7 @@ from agent.decide.run_info import Output
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
+from agent.lifecycle.keeping.run_logs import POD_LOG
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.gate import look
@@ -26,8 +27,9 @@ MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
-FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.txt": "evidence.txt"}
-"""What commands may read of a run beside its output: name → name in the run's directory of this pod."""
+FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.txt": "evidence.txt", POD_LOG: ""}
+"""What commands may read of a run beside its output: name → name in the run's directory of this pod; empty: it is only
+among the results, where all of them still are when that directory has made room for newer runs."""
 
 
 class Parts:
@@ -81,12 +83,17 @@ class Parts:
         if part := self._parts.get(run_id):
             part.kill() if hurry else part.tell() if told else part.stop()
 
-    def stop_all(self, done: Callable[[], None], *, told: bool = False) -> None:
-        """End every part; `done` when none is left, at once if there is none."""
+    def stop_all(self, done: Callable[[], None], *, told: bool = False, most: float | None = None) -> None:
+        """End every part; `done` when none is left, at once if there is none, or when that has taken too long: `most`
+        seconds, if that is less than parts may take anyway."""
         self._when_idle = done
         for run_id in list(self._parts):
             self.stop(run_id, told=told)
         self._done_if_idle()
+        if self._when_idle is not None:
+            shares = self._pod.shares
+            usual = (shares.part if told else shares.own_part) + shares.announce
+            self._machine.later(usual if most is None else min(usual, most), self._leave_behind)
 
     def signal(self, number: int) -> None:
         """Send a signal that ends nothing by itself to the process of each part that has one."""
@@ -110,6 +117,15 @@ class Parts:
 
     def _done_if_idle(self) -> None:
         if self._when_idle is not None and all(part.over for part in self._parts.values()):
+            done, self._when_idle = self._when_idle, None
+            done()
+
+    def _leave_behind(self) -> None:
+        """The pod must end, whatever is broken here."""
+        if self._when_idle is not None:
+            left = ", ".join(run_id for run_id, part in self._parts.items() if not part.over)
+            self._pod.log.error(f"this pod's part of {left} does not end, and is left behind")
+            self._parts = {}
             done, self._when_idle = self._when_idle, None
             done()
 
@@ -160,10 +176,17 @@ class Parts:
             answer(refusal(UsageError(f"no run has a file {name!r} to read", f"there are: {', '.join(FILES)}")))
             return
 
-        def read() -> None:
-            data = self._machine.read_part(f"{self._pod.dir.run(run_id)}/{FILES[name]}", offset, most)
+        def answered(data: bytes) -> None:
             frames = ((1, data),) if data else ()
             answer({"ok": wire.to_json(Output(frames, offset + len(data), 0, over=not data))})
+
+        def read() -> None:
+            path = f"{self._pod.dir.run(run_id)}/{FILES[name]}"
+            if FILES[name] and self._machine.exists(path):
+                answered(self._machine.read_part(path, offset, most))
+            else:  # aside: the results directory may be on a server that does not answer
+                stored = self._pod.run_logs.stored
+                self._machine.aside(lambda: stored(run_id, name, offset, most), answered, lambda why: answered(b""))
 
         self._pod.run_logs.when_made(run_id, name, read)
 
