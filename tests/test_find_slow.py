@@ -339,5 +339,10 @@ def test_a_run_that_was_broken_off_says_nothing_of_pods() -> None:
     line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5]]})
     lost = judged(context("find-slow"), Outcome(0, f"{line}\n", lost={1: "silent for 30 s"}))
     assert lost.end.code == 75 and not lost.measurements.found and "12.5" in lost.text and not lost.files
+    end = {"step": "end", "time": 1.0, "silent": []}
+    whole = "".join(f"{json.dumps(one)}\n" for one in ({"step": "round", "number": 0, "pairs": [[0, 1, 12.5]]}, end))
+    for code in (0, 75):
+        late = judged(context("find-slow"), Outcome(code, whole, statuses={0: code}, lost={1: "silent for 30 s"}))
+        assert late.end.code == 75 and "12.5" in late.text and not late.files, "it was lost after all was measured"
     killed = judged(context("find-slow"), Outcome(-9, statuses={2: -9}, first=2))
     assert killed.end.code == 137 and "pod 2" in killed.end.where

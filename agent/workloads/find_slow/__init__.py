@@ -75,7 +75,7 @@ class FindSlow(Workload):
         return status == Exit.TRY_AGAIN and CONDUCTOR_GONE in left.output
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        """What was measured to the end counts, however the processes ended."""
+        """What was measured to the end counts, however the processes ended, unless a pod was lost."""
         stages, peers = read_stages(outcome.record), context.plan.peers
         verdict = judge([peer.place for peer in peers], stages.measured)
         told = tell(peers, stages.measured, verdict, stages.over or "tcp", stages.slow_gpus(), stages.slow_parts())
@@ -85,9 +85,10 @@ class FindSlow(Workload):
             record={"over": stages.over, "rails": stages.rails, "pairs": pairs_json(peers, stages.measured)},
             versions=stages.versions,
         )
-        if not stages.ended or outcome.told:
+        if not stages.ended or outcome.told or outcome.lost:
             early = JobEnd(Exit.WRONG_RESULT, "every process ended with 0, but the record of the pairs ends early")
-            end = first_failure(context, outcome, self.name) or broken_off(context, outcome) or early
+            lost = broken_off(context, outcome) if outcome.lost else None
+            end = lost or first_failure(context, outcome, self.name) or broken_off(context, outcome) or early
             shown = told.table if stages.measured else ""
             return Judgement(end, shown, network.measurements(measured), "find-slow.log")
         more, what = stages.reasons(peers, not told.reasons), told.what
