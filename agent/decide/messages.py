@@ -146,7 +146,7 @@ class End(NamedTuple):
     """Leave now, after a `result` with `stay`."""
 
     told: JobEnd | None = None
-    """Why, if a signal has ended the cluster."""
+    """Why, if the cluster was not released: a signal, or what is broken in pod 0."""
 
 
 class TellFacts(NamedTuple):
@@ -295,14 +295,29 @@ def line_of(message: Message, most: int = MOST_BYTES) -> bytes:
     """The message as a line of at most `most` bytes, its longest texts cut if need be. Raises AgentError for one that
     must arrive whole, and whose sender should have refused it."""
     line = encode(message)
+    if len(line) <= most:
+        return line
+    if message["type"] not in SHORTENED or len(encode(_shortened(message, SHORTEST))) > most:
+        what = f"a message {message['type']!r} of {len(line)} bytes cannot be sent: {most} are the most"
+        raise AgentError(what, "please report this: what it is made of should have been refused before")
     limit = most // 2
-    while len(line) > most:
-        if message["type"] not in SHORTENED or limit < SHORTEST:
-            what = f"a message {message['type']!r} of {len(line)} bytes cannot be sent: {most} are the most"
-            raise AgentError(what, "please report this: what it is made of should have been refused before")
-        line = encode(_shortened(message, limit))
-        limit //= 2
+    while len(line := encode(_shortened(message, limit))) > most:
+        limit = max(SHORTEST, limit // 2)
     return line
+
+
+def brief(said: Said) -> Said | None:
+    """The same without what is only good to know, for one that is too long; None: it says nothing then."""
+    match said:
+        case Health(run):
+            return Health(run, {})
+        case TellHealth(run):
+            return TellHealth(run, ())
+        case Evidence(run, summary):
+            return Evidence(run, first_of(summary, 1 << 16, "…"))
+        case TellSeries(run):
+            return TellSeries(run, PodSeries())
+    return None
 
 
 def _shortened(value: Any, most: int) -> Any:

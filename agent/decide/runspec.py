@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 
 from agent import wire
 
+MOST_PER_NODE = 1024
+"""Ranks of a pod. Each one is a line of tables and records in pod 0."""
+GATES = ("", "on", "strict")
+
 
 class MpirunOptions(NamedTuple):
     """What users of mpirun set by its own options."""
@@ -75,6 +79,10 @@ class RunSpec(NamedTuple):
         for name in ("nodes", "ranks", "per_node", "without"):
             if (getattr(spec, name) or 0) < 0:
                 raise ValueError(f"{name} is not a whole number from 0 on")
+        if spec.per_node > MOST_PER_NODE:
+            raise ValueError(f"per_node is {spec.per_node}, {MOST_PER_NODE} are the most")
+        if spec.gate not in GATES:
+            raise ValueError(f"gate is {spec.gate!r}, and not one of {', '.join(map(repr, GATES))}")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):
             if seconds is not None and not 0 <= seconds < 1e9:
                 raise ValueError(f"{name} is not a number of seconds")

@@ -32,6 +32,8 @@ def test_variables_do_not_show() -> None:
         {"workload": "exec", "stall": float("nan")},
         {"workload": "exec", "ranks": -1},
         {"workload": "exec", "per_node": -1},
+        {"workload": "mpirun", "per_node": 1025},
+        {"workload": "exec", "gate": "false"},
         {"workload": "exec", "args": ["a\0"]},
         {"workload": "exec", "cwd": "\0"},
         {"workload": "exec", "env": {"A": "\0"}},

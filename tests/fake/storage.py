@@ -248,6 +248,9 @@ class FakeClient:
     def ask(self, op: str, **fields: Any) -> int:
         """Returns the number under which the answer will come."""
         self._last += 1
-        line = json.dumps({"id": self._last, "op": op, **fields}).encode()
-        self.machine.post(0.001, lambda: self._line(line))
+        self.say(json.dumps({"id": self._last, "op": op, **fields}).encode())
         return self._last
+
+    def say(self, line: bytes) -> None:
+        """Whatever it is."""
+        self.machine.post(0.001, lambda: self._line(line))

@@ -169,6 +169,50 @@ def test_a_request_that_is_too_deep(index: int) -> None:
     assert client.answers[number]["error"]["code"] in (2, 66), client.answers
 
 
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("number", [*(nested(depth) for depth in (1, 600, 970, 982, 990)), b"true", b'"1"', b"1.0"])
+def test_a_request_whose_number_is_none_comes_from_no_client(index: int, number: bytes) -> None:
+    """It would come back in the answer, and not all that can be read can be written."""
+    world = running()
+    client = world.pod(index).agent.client()
+    client.say(b'{"id": %s, "op": "find", "run": ""}' % number)
+    world.wait(1)
+    assert client.closed and not client.answers
+    assert set(world.run().values()) == {0}, world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_answer_that_is_too_long_is_a_refusal(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(requests: object, op: str, fields: Any, answer: Any) -> None:
+        answer({"ok": ["x"] * (messages.MOST_BYTES // 4)})
+
+    monkeypatch.setattr("agent.lifecycle.runs.requests.CoordinatorRequests.handle", handle)
+    world = running()
+    answered = world.ask(index, "find", run="")
+    assert "ok" in answered if index == 0 else "cannot be sent" in answered["error"]["what"], answered.keys()
+    assert set(world.run().values()) == {0}, world.dump()
+
+
+def test_what_is_good_to_know_and_too_long_is_left_out() -> None:
+    found = messages.Evidence("RUN", "it hangs", {"groups": ["x"] * (messages.MOST_BYTES // 4)})
+    world = running()
+    world.pod(2).agent.role.coordinator.say(found)
+    assert set(world.run().values()) == {0}, world.dump()
+    assert "the coordinator hears less of this pod" in world.pod(2).log.getvalue()
+
+
+def test_a_coordinator_of_another_epoch_is_turned_away() -> None:
+    world = running()
+    hello = messages.Hello(messages.CHANNEL_VERSION, "other", "1", "another epoch", 2, "")
+    world.pod(0).agent.role.roster.peers[2].link.mention(messages.message(hello))
+    assert set(world.run().values()) == {0}, world.dump()
+    assert "a coordinator of epoch another epoch for pod 2 " in world.pod(2).log.getvalue()
+
+
 REQUESTS = (
     {"op": "submit", "spec": RunSpec("exec", ("x",), hosts=("1",), env={"A": "b"}).to_json()},
     {"op": "find", "run": "RUN"},

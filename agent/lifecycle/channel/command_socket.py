@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from agent.cutting import visible
 from agent.errors import SystemFault
 from agent.lifecycle.channel.questions import Handle, handled, refusal
 from agent.lifecycle.pod.pod import Pod
@@ -56,6 +57,10 @@ class CommandSocket:
         self._open.add(channel)
         channel.receive(lambda line: self._line(channel, line), lambda reason: self._left(channel))
 
+    def _close(self, channel: Channel) -> None:
+        channel.close()
+        self._left(channel)
+
     def _left(self, channel: Channel) -> None:
         self._open.discard(channel)
         if self._ends and not self._open:
@@ -65,13 +70,20 @@ class CommandSocket:
         try:
             request = json.loads(line)
             number, op = request["id"], str(request["op"])
+            if type(number) is not int:  # whatever else it is comes back in the answer, which may not be writable
+                raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
-            channel.close()  # no client of ours
-            self._left(channel)
+            self._close(channel)  # no client of ours
             return
 
         def answer(body: dict[str, Any]) -> None:
-            channel.send(_line({"id": number, **body}))
+            try:
+                written = _line({"id": number, **body})
+            except (ValueError, TypeError, RecursionError) as error:
+                self._pod.log.warning(f"an answer to {visible(op)!r} cannot be written: {error!r}")
+                self._close(channel)
+            else:
+                channel.send(written)
 
         if len(line) > MOST_REQUEST:
             answer(refusal(too_large(len(line))))

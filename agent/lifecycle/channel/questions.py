@@ -34,9 +34,15 @@ class Questions:
     def heard(self, said: messages.Ask | messages.Answer, handle: Handle) -> None:
         """The peer asks, which `handle` answers, or answers; an answer that nobody waits for any more is no error."""
         if isinstance(said, messages.Ask):
-            handled(handle, said.op, dict(said.fields), lambda body: self._say(messages.Answer(said.id, body)))
+            handled(handle, said.op, dict(said.fields), lambda body: self._answer(said, body))
         elif answer := self._open.pop(said.id, None):
             answer(dict(said.answer))
+
+    def _answer(self, asked: messages.Ask, body: dict[str, Any]) -> None:
+        try:
+            self._say(messages.Answer(asked.id, body))
+        except AgentError as error:  # whoever asked for too much is told, and nobody else
+            self._say(messages.Answer(asked.id, refusal(error)))
 
     def give_up(self, error: dict[str, Any]) -> None:
         """Everybody who waits gets this answer instead."""

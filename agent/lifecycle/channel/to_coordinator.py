@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agent import __version__
+from agent.cutting import visible
 from agent.decide import messages
 from agent.decide.messages import Said, message
 from agent.decide.os_refusals import refused
@@ -79,12 +80,19 @@ class ToCoordinator:
         return f"silent for {silent:.0f} s, last heard {utc(self._machine.wall() - silent)}"
 
     def say(self, said: Said) -> None:
-        """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that.
-        Raises AgentError for anything else that is too long."""
+        """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that. Of
+        what is good to know, and too long, nothing goes. Raises AgentError for anything else that is too long."""
         if isinstance(said, messages.Done) and (end := bounded(said.end)) is not said.end:
             self._pod.log.warning(f"what {said.run} left is too long for a message: the coordinator gets a part of it")
             said = messages.Done(said.run, end)
-        self.link.say(message(said))
+        try:
+            self.link.say(message(said))
+        except AgentError as error:
+            brief = messages.brief(said)
+            if brief is None:
+                raise
+            self._pod.log.warning(f"the coordinator hears less of this pod: {error.what}")
+            self.link.say(message(brief))
 
     def mention(self, said: Said) -> None:
         """Send what is worth nothing later."""
@@ -134,10 +142,12 @@ class ToCoordinator:
     def _hello(self, channel: Channel, found: messages.Message) -> None:
         """Take a coordinator, the known one or, while no run has begun, another. A pod 0 that was started anew must not
         take over what the one before has started: it knows nothing of it."""
-        if found.get("v") != messages.CHANNEL_VERSION or found.get("index") != self._pod.settings.index:
-            self._pod.log.warning(
-                f"a coordinator with control channel {found.get('v')} for pod {found.get('index')} was turned away"
-            )
+        settings = self._pod.settings
+        wanted = (messages.CHANNEL_VERSION, settings.index, settings.epoch)
+        if (found.get("v"), found.get("index"), found.get("epoch")) != wanted:
+            of = f"of epoch {visible(str(found.get('epoch')))} for pod {visible(str(found.get('index')))}"
+            version = visible(str(found.get("v")))
+            self._pod.log.warning(f"a coordinator {of} with control channel {version} was turned away")
             channel.close()
             return
         nonce = str(found.get("nonce"))
