@@ -49,10 +49,11 @@ def is_told(end: JobEnd) -> bool:
     return end.origin == "agent" and end.code in (Exit.INTERRUPTED, Exit.TERMINATED)
 
 
-def code_of_sleeper(end: JobEnd, told: JobEnd | None) -> int:
-    """With which code a pod of a cluster that sleeps goes: the job's, but not 0 if a signal has ended it. To Kubernetes
-    a pod that ends with 0 has done its part and is not needed again, also when it was evicted or preempted."""
-    return end.code or (told.code if told else 0)
+def code_of_sleeper(end: JobEnd, woken: JobEnd | None) -> int:
+    """With which code a pod of a cluster that sleeps goes: the job's, but if that is 0 the one of what has `woken` it,
+    as a signal or a lost coordinator. To Kubernetes a pod that ends with 0 has done its part and is not needed again,
+    also when it was evicted or is broken."""
+    return end.code or (woken.code if woken else 0)
 
 
 def from_error(error: AgentError, where: str = "") -> JobEnd:

@@ -28,7 +28,7 @@ class PartEnd(NamedTuple):
     """Exit status of the process, negative for a signal; None: there was none."""
     code: int = 0
     what: str = ""
-    """Why no process could be started; empty when it could, or none was wanted."""
+    """Why no process could be started, or what it left cannot be read; else empty."""
     record: str = ""
     """What the ranks' record says; on the lead."""
     output: str = ""
@@ -44,6 +44,8 @@ class PartEnd(NamedTuple):
     """What the workload found in this pod's files of the run."""
     ranks: Mapping[int, RankEnd] = {}
     stuck: bool = False
+    stopped: bool = False
+    """The agent of this pod has told it to end: that it ended well says nothing of its work."""
     out_of_memory: bool = False
     """Whether the kernel killed processes of this pod meanwhile because memory had run out."""
     dumps: int = 0

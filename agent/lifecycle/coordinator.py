@@ -13,7 +13,7 @@ from agent.connection import ANSWER_SECONDS
 from agent.decide import messages
 from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked, merged
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
+from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing, SystemFault
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.peer import Peer
@@ -80,7 +80,7 @@ class Coordinator:
         self._signal: JobEnd | None = None
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
         self._woken: JobEnd | None = None
-        """The signal that has ended it in its sleep."""
+        """What has ended it in its sleep, if it was not released."""
 
     def start(self) -> None:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
@@ -147,6 +147,7 @@ class Coordinator:
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
         self.roster.drop(index, "it ended by itself")
+        self._bookings.left(index)
         self._announcement.confirmed(index)
 
     def _worker_lost(self, index: int, reason: str) -> None:
@@ -268,7 +269,12 @@ class Coordinator:
     def fail(self, error: AgentError) -> None:
         """The job cannot go on."""
         others = isinstance(error, (PeersMissing, IdentityRefused, PeerLost))
-        self._job_fails(from_error(error, "" if others else self._pod.where(0)))
+        end = from_error(error, "" if others else self._pod.where(0))
+        if self._phase is JobPhase.SLEEPING and isinstance(error, SystemFault):  # sshd: nobody could come back
+            self._pod.log.error(f"the cluster ends in its sleep: {end}")
+            self._wake(end)
+        else:
+            self._job_fails(end)
 
     def bug(self, traceback: str) -> None:
         """Something here is broken (70). The other pods must hear of an end all the same, or they wait for a lease."""
@@ -277,6 +283,7 @@ class Coordinator:
             # Half of the cluster may not have heard of something by now: better it ends than that it seems to sleep.
             self._pod.log.error(f"after the job's end: {end}")
             if self._phase is not JobPhase.LEAVING:
+                self._woken = end if self._announcement.stay else None
                 self._say_end()
             return
         self._bookings.abandon(end)  # what may itself be broken gets one chance to end the run in order
@@ -293,8 +300,12 @@ class Coordinator:
             self._settling.end()
             self._job_fails(self._signal)
         elif self._phase in (JobPhase.SLEEPING, JobPhase.ENDING):
-            self._woken = self._signal if self._announcement.stay else None
-            self._leave_orderly(self._signal)
+            self._wake(self._signal)
+
+    def _wake(self, end: JobEnd) -> None:
+        """End a cluster that sleeps, or is about to, for a reason that is no release."""
+        self._woken = end if self._announcement.stay else None
+        self._leave_orderly(end)
 
     def _job_fails(self, end: JobEnd) -> None:
         """End the job for this reason. A run that goes on is ended first, and its end then is the job's."""
@@ -342,9 +353,9 @@ class Coordinator:
         self._phase = JobPhase.LEAVING
         self._first_run_told.happen()
         self._idling.stop()
-        self.parts.stop_all(self._finish)
+        self.parts.stop_all(self._finish, most=self._leaving.seconds_left())
 
     def _finish(self) -> None:
         assert self._end is not None
         self.roster.close()
-        self._leaving.finish(code_of_sleeper(self._end, self._woken), self._commands.when_left)
+        self._leaving.finish(code_of_sleeper(self._end, self._woken), self._commands.when_left, self._woken)

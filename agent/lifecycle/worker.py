@@ -17,7 +17,7 @@ from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket
-from agent.lifecycle.channel.link import beat_seconds
+from agent.lifecycle.channel.link import OwnBeats, beat_seconds
 from agent.lifecycle.channel.questions import Answer, Questions, refusal
 from agent.lifecycle.channel.to_coordinator import CoordinatorEvents, ToCoordinator
 from agent.lifecycle.pod.leaving import Leaving
@@ -78,9 +78,10 @@ class Worker:
         self._exit: JobEnd | None = None
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
         self._told: JobEnd | None = None
-        """The signal that has ended this pod, or the cluster in its sleep."""
+        """Why this pod, or the cluster in its sleep, ends without a release: a signal, or a bug in pod 0."""
         self._beat = beat_seconds(pod.settings.lease)
         """Seconds between two signs of life."""
+        self._own_beats = OwnBeats(self._beat)
 
     @cached_property
     def parts(self) -> Parts:
@@ -269,7 +270,8 @@ class Worker:
             return
         self._life = Life.LEAVING
         self.coordinator.awaits_plan = False
-        self._questions.give_up(refusal(PeerLost("this pod is ending")))
+        why = f": {self._own_end.what}" if self._own_end is not None else ""
+        self._questions.give_up(refusal(PeerLost(f"this pod is ending{why}")))
         self.parts.stop_all(self._say_last_words)
 
     def _say_last_words(self) -> None:
@@ -280,12 +282,17 @@ class Worker:
 
     def _last_words_over(self) -> None:
         if self._life is Life.SILENT:
-            self._leaving.finish(self._code(), self._commands.when_left)
+            self._leaving.finish(self._code(), self._commands.when_left, self._woken)
+
+    @property
+    def _woken(self) -> JobEnd | None:
+        """What has ended its sleep, if it slept and was not released."""
+        return self._told or self._own_end
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""
         assert self._exit is not None
-        return code_of_sleeper(self._exit, self._told)
+        return code_of_sleeper(self._exit, self._woken)
 
     def _beats(self) -> None:
         """Say that this pod lives and, with the plan, see whether the coordinator does: each side judges by its own
@@ -293,18 +300,11 @@ class Worker:
         if self._life is Life.SILENT:
             return
         self._say_beat()
-        silent = self.coordinator.silent_seconds()
-        if not self.coordinator.awaits_plan and self._life is Life.LIVING and silent > self._settings.lease:
-            if self._end is None:
-                self.fail(PeerLost(self._silence()))
-            else:
-                self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
-                self._questions.give_up(refusal(PeerLost(f"{self._silence()}: the cluster is over, this pod ends")))
-                self._leave()
+        is_silent = self.coordinator.silent_seconds() > self._settings.lease
+        may_judge = self._own_beats.may_judge(self._machine.now())
+        if is_silent and may_judge and not self.coordinator.awaits_plan and self._life is Life.LIVING:
+            self.fail(PeerLost(f"the coordinator has been {self.coordinator.silence()} ({self._pod.where(0)})"))
         self._machine.later(self._beat, self._beats)
-
-    def _silence(self) -> str:
-        return f"the coordinator has been {self.coordinator.silence()} ({self._pod.where(0)})"
 
     def _say_beat(self) -> None:
         """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""

@@ -64,7 +64,7 @@ class FakeMachine:
     # Life
 
     def call(self, action: Callable[[], None], *, arrived: bool = False) -> None:
-        """Run one callback as the agent's loop does: after a pause, what has arrived comes before timers."""
+        """Run one callback, as the agent's loop does; during a pause, note it."""
         if self.paused:
             (self._arrived if arrived else self._due).append(action)
         if not self.alive or self.paused:
@@ -75,11 +75,12 @@ class FakeMachine:
             self.crashed = traceback.format_exc()
             self.pod.over(70)
 
-    def resume(self) -> None:
+    def resume(self, *, timers_first: bool = False) -> None:
+        """Both orders are real: a call of epoll that SIGCONT interrupts may report nothing, although much waits."""
         if self.gone:
             return
         self.paused = False
-        held = [*self._arrived, *self._due]
+        held = [*self._due, *self._arrived] if timers_first else [*self._arrived, *self._due]
         self._arrived, self._due = [], []
         for action in held:
             self.call(action)
@@ -294,6 +295,7 @@ class FakeMachine:
     def read(self, path: str) -> str | None:
         if path in self.pod.hanging:
             raise Hangs
+        self._may_be_unreadable(path)
         return self.files.get(path)
 
     def read_part(self, path: str, offset: int, most: int) -> bytes:
@@ -303,6 +305,7 @@ class FakeMachine:
         return {name: text[-most:] for name, text in self.read_ends(path, most).items()}
 
     def read_ends(self, path: str, most: int) -> dict[str, str]:
+        self._may_be_unreadable(path)
         return {os.path.basename(name): text for name, text in self.files.items() if os.path.dirname(name) == path}
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
@@ -318,6 +321,7 @@ class FakeMachine:
     def list_dir(self, path: str) -> list[str]:
         if self.pod.out_of_descriptors:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        self._may_be_unreadable(path)
         return [os.path.basename(name) for name in [*self.directories, *self.files] if os.path.dirname(name) == path]
 
     def remove_dir(self, path: str) -> None:
@@ -362,6 +366,11 @@ class FakeMachine:
 
     def draw_nonce(self) -> str:
         return f"{self.world.random.getrandbits(128):032x}"
+
+    def _may_be_unreadable(self, path: str) -> None:
+        for part, number in self.pod.unreadable.items():
+            if part in path:
+                raise OSError(number, os.strerror(number), path)
 
     def _may_fail(self, path: str, *, parent: bool = True) -> None:
         for prefix, number in self.pod.failing.items():

@@ -64,6 +64,8 @@ class FakePod(FakeStorage):
         """Address on which the SSH port is taken → who holds it."""
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
+        self.unreadable: dict[str, int] = {}
+        """Part of paths that cannot be read → errno."""
         self.out_of_descriptors = False
         """No directory can be listed, and so no run be prepared."""
         self.threadless = False
@@ -166,12 +168,12 @@ class FakePod(FakeStorage):
             role = self.machine.role
             self.machine.post(0, lambda: role.signalled(number))
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, seconds: float, *, timers_first: bool = False) -> None:
         """Its agent is stopped, as by SIGSTOP, and goes on later."""
         if self.living:
             agent = self.agent
             agent.paused = True
-            self.world.clock.after(seconds, agent.resume)
+            self.world.clock.after(seconds, lambda: agent.resume(timers_first=timers_first))
 
     def kill_agent(self) -> None:
         """The agent alone: its sshd goes on, and says to who asks that no agent is there."""

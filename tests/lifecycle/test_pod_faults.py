@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from agent.decide.grace import USUAL
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_ORDER
@@ -285,3 +286,35 @@ def test_a_bug_ends_every_pod_and_says_where(
     for pod in world.pods:
         assert pod.said()["where"] == world.pod(index).where
         assert f"RuntimeError: {method} is broken" in pod.said()["why"]
+
+
+@pytest.mark.parametrize("name", ["notes", "ranks"])
+@pytest.mark.parametrize(("status", "code"), [(0, 71), (5, 5)])
+@pytest.mark.parametrize("index", [0, 2])
+def test_what_a_run_left_and_nobody_can_read_ends_the_run_alone(index: int, status: int, code: int, name: str) -> None:
+    """As where a program has put a link to itself into the place of a directory."""
+    world = FakeWorld(3, "none", {"SLEEP_INFINITY": "true"}, life=Life(status, 20))
+    world.until(world.asleep)
+    run_id = world.submit(1, "script")
+    world.wait(5)
+    world.pod(index).unreadable[f"{run_id}/{name}"] = errno.ELOOP
+    world.until(lambda: world.pod(0).events().count("run-ended") == 2)
+    ended = world.pod(0).state()["runs"][-1]
+    assert ended["code"] == code, world.dump()
+    assert f"/{run_id}/{name}, which {run_id} left, cannot be read: " in world.pod(index).log.getvalue()
+    world.wait(60)
+    assert world.asleep(), world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_part_that_never_comes_to_its_end_keeps_no_pod(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = FakeWorld(4, "script", life=Life(0, 100))
+    world.until_event("run-started")
+    monkeypatch.setattr("agent.lifecycle.runs.part.RunPart._finish", lambda part, end: None)
+    world.wait(5)
+    for pod in world.pods:
+        pod.signal()
+    began = world.seconds
+    world.run()
+    assert world.last() < began + USUAL.leave + 10, world.dump()
+    assert "does not end, and is left behind" in world.pod(index).log.getvalue()

@@ -66,6 +66,16 @@ def test_a_working_directory_that_hangs_on_one_pod_and_a_run_there_that_is_cance
     assert started(world) == []
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_pod_that_falls_silent_meanwhile_is_lost_and_no_file_server_is_blamed(is_killed: bool) -> None:
+    world = sleeping(4, {"A4_LEASE_SECONDS": "20"}, life=FOREVER)
+    world.pod(2).kill() if is_killed else world.pod(2).pause(1000)
+    end = ends(world, 0, world.submit(0, "mpirun", args=["./train"]))["end"]
+    assert (end["code"], end["what"]) == (75, "a pod was lost before the run began"), end
+    assert end["where"].startswith("pod 2, ") and "silent for " in end["why"], end
+    assert started(world) == []
+
+
 def test_a_command_beside_a_run_hangs_in_its_directory() -> None:
     """Where a person stands in a directory of a server that has stopped: the command waits, the pod goes on."""
     world = sleeping(4, {"A4_LEASE_SECONDS": "20"}, life=FOREVER)

@@ -308,6 +308,7 @@ def test_nothing_else_is_read() -> None:
 def test_a_file_of_baselines_on_a_dead_server_holds_nobody_up(hangs: bool) -> None:
     world = sleeping(2, {"A4_BASELINES": "/mnt/baselines.json"})
     world.pod(0).hanging = {"/mnt/baselines.json"} if hangs else set()
+    world.pod(0).unreadable = {} if hangs else {"/mnt/baselines.json": errno.EIO}
     about = world.ask(1, "submit", spec={"workload": "exec", "args": ["hostname"]})["ok"]
     before = world.seconds
     assert ends(world, 1, about["run"])["end"]["code"] == 0 and world.seconds - before < 15
@@ -315,6 +316,13 @@ def test_a_file_of_baselines_on_a_dead_server_holds_nobody_up(hangs: bool) -> No
     assert told["code"] == 78 and "A4_BASELINES=/mnt/baselines.json: it is empty or cannot be read" in told["what"], (
         told
     )
+
+
+def test_a_file_of_baselines_that_is_not_there_yet_refuses_no_run() -> None:
+    """The run may be the one that makes it."""
+    world = sleeping(2, {"A4_BASELINES": "/mnt/baselines.json"})
+    told = ends(world, 1, world.submit(1, "nccl", args=["--save-baseline", "first"]))["end"]
+    assert (told["code"], told["what"]) == (65, "the output of nccl-tests is not complete"), told
 
 
 def test_a_baseline_is_saved_only_over_what_was_read_and_nobody_waits_for_its_directory() -> None:

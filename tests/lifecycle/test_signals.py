@@ -204,14 +204,6 @@ def test_a_worker_that_goes_leaves_the_rest(is_told: bool, code: int) -> None:
     assert world.run() == {0: told, 1: told, 2: told if is_told else KILLED, 3: told}, world.dump()
 
 
-@pytest.mark.parametrize("code", [0, 7])
-def test_a_lost_coordinator_ends_every_worker_with_the_recorded_code(code: int) -> None:
-    world = asleep(code)
-    world.pod(0).kill()
-    assert world.run() == {0: KILLED, 1: code, 2: code, 3: code}, world.dump()
-    assert world.last() < 30 + USUAL.lease + 10
-
-
 @pytest.mark.parametrize(("index", "back"), [(0, 10_000), (2, 50)])
 def test_a_silent_pod_is_taken_back_or_all_end_with_the_recorded_code(index: int, back: float) -> None:
     world = asleep(7)

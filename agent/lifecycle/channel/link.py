@@ -7,6 +7,7 @@ forgets what has arrived and sends again what has not.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from agent.decide.messages import Message, line_of
@@ -20,6 +21,24 @@ SILENT_BEATS = 3
 def beat_seconds(lease: float) -> float:
     """How often both sides say that they live."""
     return min(BEAT_SECONDS, lease / SILENT_BEATS / 2)
+
+
+class OwnBeats:
+    """Notices that this pod's own agent stood still. What others said meanwhile waits to be read then, and the loop may
+    run timers first: their silence must not be judged yet."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due = math.inf
+        self._excused = False
+
+    def may_judge(self, now: float) -> bool:
+        """Whether others' silence counts at this beat. One that comes late by another is left out, but never two in a
+        row: an agent that is always late must notice a lost pod, too."""
+        late = now - self._due > self._seconds
+        self._due = now + self._seconds
+        self._excused = late and not self._excused
+        return not self._excused
 
 
 class Link:

@@ -17,7 +17,7 @@ from agent.decide import messages
 from agent.decide.ending import JobEnd
 from agent.decide.messages import Said, line_of, message
 from agent.errors import Exit, PeerLost
-from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
+from agent.lifecycle.channel.link import SILENT_BEATS, Link, OwnBeats, beat_seconds
 from agent.lifecycle.channel.lost_pods import LostPods
 from agent.lifecycle.channel.peer import Peer, PeerClock, workers_of
 from agent.lifecycle.channel.questions import refusal
@@ -58,6 +58,7 @@ class Roster:
         self._hello = messages.Hello(messages.CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
         self._tell = tell
         self._beat = beat_seconds(settings.lease)
+        self._own_beats = OwnBeats(self._beat)
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
@@ -296,12 +297,14 @@ class Roster:
             return
         self._machine.later(self._beat, self._beats)  # first: whatever breaks below, the next beat comes
         now = self._machine.now()
+        may_judge = self._own_beats.may_judge(now)
         for peer in self.peers.values():
-            if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
+            silent = now - peer.link.heard if may_judge else 0.0
+            if peer.connected and silent > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, "its beats stopped")
             if peer.connected:
                 peer.link.mention(message(messages.Beat()))
-            if self.committed and not peer.lost and now - peer.link.heard > self._pod.settings.lease:
+            if self.committed and not peer.lost and silent > self._pod.settings.lease:
                 self.lose(peer, self._reason(peer))
 
     def lose(self, peer: Peer, reason: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from agent.decide.ending import JobEnd, masked, termination_message
 from agent.decide.grace import store_seconds
 from agent.decide.pod_state import RecordedEnd
+from agent.decide.words import lines
 from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
@@ -69,23 +70,30 @@ class Leaving:
 
     def store_seconds(self) -> float:
         """How long may be waited for the results directory."""
-        return store_seconds(self._left())
+        return store_seconds(self.seconds_left())
 
-    def _left(self) -> float | None:
-        return None if self._leave_by is None else self._leave_by - self._machine.now()
+    def seconds_left(self) -> float | None:
+        """Until the pod has to be gone; None while nobody has told it to end."""
+        return None if self._leave_by is None else max(0.0, self._leave_by - self._machine.now())
 
     def when_kept(self, action: Callable[[str], None]) -> None:
         """Call it when the results of the run that has ended are stored or given up, with what is missing."""
         self._pod.run_logs.when_kept(self.store_seconds(), action)
 
-    def finish(self, code: int, when_left: Callable[[float | None, Callable[[], None]], None]) -> None:
+    def finish(
+        self,
+        code: int,
+        when_left: Callable[[float | None, Callable[[], None]], None],
+        woken: JobEnd | None = None,
+    ) -> None:
         """Store what is left, stop sshd, let commands say their last words (`when_left`, as that of a CommandSocket),
-        leave the loop with this pod's exit code. Later calls do nothing."""
+        leave the loop with this pod's exit code. `woken` is what has ended its sleep. Later calls do nothing."""
         if self._store is not None:
             return
         pod = self._pod
-        if self._recorded and self._recorded[0].code == Exit.OK != code:  # told to end in its sleep
-            self.record_end(*self._recorded, code)
+        if self._recorded and woken and self._recorded[0].code == Exit.OK != code:
+            end, run_id = self._recorded
+            self.record_end(end._replace(why=lines(end.why, f"its sleep was ended: {woken}")), run_id, code)
         pod.state.phase("ended", code=code)
         self._preparing.stop_sshd()
         pod.run_logs.begin_without_run()
@@ -95,7 +103,7 @@ class Leaving:
         def store() -> None:
             # Nothing can be stored in a directory that is unusable: why wait for it?
             seconds = store_seconds(0.0) if code == Exit.DIRECTORY else self.store_seconds()
-            pod.run_logs.close(seconds, lambda: when_left(self._left(), gone.happen))
+            pod.run_logs.close(seconds, lambda: when_left(self.seconds_left(), gone.happen))
 
         self._store = store
         store()

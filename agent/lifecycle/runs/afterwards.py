@@ -80,6 +80,10 @@ class Afterwards:
         if self._health_timed:
             self._judge()
 
+    def gone(self, index: int) -> None:
+        """This pod says nothing any more."""
+        self._told.setdefault(index, ())
+
     def _give_up(self) -> None:
         self._health_over = True
         self._judge()

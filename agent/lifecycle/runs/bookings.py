@@ -178,6 +178,12 @@ class Bookings:
         for run in list(self._runs.values()):
             run.worker_lost(index, reason)
 
+    def left(self, index: int) -> None:
+        """A pod whose parts are over has ended."""
+        for run in self._runs.values():
+            if not run.over:
+                run.pod_left(index)
+
     # Ending runs
 
     def cancel_those_with(self, index: int, end: JobEnd, *, told: bool) -> None:

@@ -15,7 +15,7 @@ from enum import IntEnum
 from agent.decide.ending import exit_code
 from agent.decide.grace import USUAL
 from agent.decide.messages import Done, Prepared, RanksOver, SaidOfPart
-from agent.decide.os_refusals import not_started
+from agent.decide.os_refusals import not_started, refused
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
@@ -34,8 +34,6 @@ from agent.workloads.base import RunContext, Workload
 
 MOST_PIDS = 10
 """Processes that a warning names."""
-MOST_RECORD = 2 << 20
-"""How many characters of the record are sent: a message has a limit."""
 PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
 
@@ -94,6 +92,8 @@ class RunPart:
         self._ready = Once()
         self.dumps = 0
         """Files of torch's watchdog, when it is over."""
+        self._stopped = False
+        """It was told to end, by the coordinator or because this pod ends."""
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
         begun, end = (lambda: self._phase is PartPhase.BEGUN), self._end_hanging
@@ -209,6 +209,7 @@ class RunPart:
 
     def stop(self) -> None:
         """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
+        self._note_stop()
         most = self._shares.own_term if self.workload.saves else 0.0
         self._stop_process(min(most, self._saving.seconds_left()))
 
@@ -218,14 +219,20 @@ class RunPart:
         if self._phase < PartPhase.BEGUN:
             self.stop()
         if self._phase is PartPhase.BEGUN:
+            self._note_stop()
             self._phase = PartPhase.STOPPED
             self._saving.begin()
 
     def kill(self) -> None:
         """No more patience."""
+        self._note_stop()
         self._health.hurried = True
         self._stop_process(self._shares.kill)
         self._kill_process()
+
+    def _note_stop(self) -> None:
+        if self._phase < PartPhase.ENDED:
+            self._stopped = True
 
     def _stop_process(self, seconds: float, group: bool = False) -> None:
         """SIGTERM, and SIGKILL after `seconds`; a further call can only shorten that.
@@ -277,27 +284,45 @@ class RunPart:
             pids = ", ".join(map(str, left[:MOST_PIDS])) + (", …" if len(left) > MOST_PIDS else "")
             self._pod.log.warning(f"processes of the run are left: SIGKILL has not ended {pids} (PIDs of this pod)")
         self.output.finish()
-        end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
-        end, read_rest = self._files.told(end._replace(out_of_memory=starved, collective=self.output.collective))
+        end = PartEnd(None) if self._began is None else self._part_end(status)
+        end = end._replace(stopped=self._stopped, out_of_memory=starved, collective=self.output.collective)
+        try:
+            end, read_rest = self._files.told(end, record=self._began is not None and self._reports)
+        except OSError as error:
+            self._finish(self._unread(end, error))
+            return
         self.dumps = end.dumps
+
+        def read() -> PartEnd:
+            assert read_rest is not None
+            try:
+                return read_rest()
+            except OSError as error:
+                return self._unread(end, error)
+
         if read_rest is None:
             self._finish(end)
         else:
-            self._machine.aside(read_rest, self._finish, lambda why: self._finish(read_rest()))
+            self._machine.aside(read, self._finish, lambda why: self._finish(read()))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
         return PartEnd(
             status=status,
             code=code,
-            record=self._files.record()[:MOST_RECORD] if self._reports else "",
             output=self.output.text() if self._reports or (code and self.workload.fail_fast) else "",
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
             launch=described(self._launch, self._pod.settings.secret_env) if self._reports else None,
         )
+
+    def _unread(self, end: PartEnd, error: OSError) -> PartEnd:
+        """The end without what could not be read: a failure stays what it is, but nobody knows whether all is well."""
+        unread = refused(f"{error.filename or 'a file'}, which {self.context.run_id} left, cannot be read", error)
+        self._pod.log.warning(str(unread))
+        return end if end.code else end._replace(code=int(unread.code), what=str(unread))
 
     def _finish(self, end: PartEnd) -> None:
         self._phase = PartPhase.OVER
@@ -316,5 +341,5 @@ class RunPart:
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
-        if left <= 0 and (doing := self.workload.progress(self._files.record())):
+        if left <= 0 and (doing := self.workload.progress(self._files.record_so_far())):
             self.output.say(progress_text(self.context.run_id, now - self._begun_at, doing))

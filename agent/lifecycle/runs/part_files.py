@@ -25,6 +25,8 @@ MOST_ERROR = 64 << 10
 MOST_LEFT = 1000
 MOST_NOTES = 1 << 20
 """How many bytes at both ends of each file that ranks leave."""
+MOST_RECORD = 2 << 20
+"""How many characters of the record are sent: a message has a limit."""
 SERIES_SECONDS = 30.0
 """A pod that is lost has told its series up to so long before."""
 PIECE = 256 << 10
@@ -59,39 +61,54 @@ class PartFiles:
         if self._workload.led:
             pod.write(context.marks_file, f"{marks.group} {marks.cgroup}\n", 0o600)
 
-    def record(self) -> str:
-        """What the rank programs record together, on the lead alone; empty when they have not."""
+    def record_so_far(self) -> str:
+        """What the rank programs record together, on the lead alone; empty when they have not, or nobody can read it
+        now."""
+        try:
+            return self._record()
+        except OSError:
+            return ""
+
+    def _record(self) -> str:
         return self._machine.read(self._context.record) or ""
 
-    def ranks(self) -> dict[int, RankEnd]:
+    def _ranks(self) -> dict[int, RankEnd]:
         """How each rank of this pod ended, by its own file: the first thing that counts for the verdict."""
         found = self._machine.read_ends(self._context.ranks_dir, MOST_NOTES)
         return {int(name): parse_rank(text) for name, text in found.items() if name.isdigit()}
 
     def is_ending(self, output: str) -> bool:
         """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
-        ranks = self.ranks()
+        try:
+            ranks = self._ranks()
+        except OSError:
+            return False
         if any(rank.code is None for rank in ranks.values()):
             return False
-        return self._workload.is_ending(output, self.record(), ranks)
+        return self._workload.is_ending(output, self.record_so_far(), ranks)
 
     def ranks_over(self) -> bool:
         """Whether every rank of this pod has recorded its end, and none is to come."""
-        return self._workload.ranks_over(self._context, self.ranks())
+        try:
+            return self._workload.ranks_over(self._context, self._ranks())
+        except OSError:
+            return False
 
-    def told(self, end: PartEnd) -> tuple[PartEnd, Callable[[], PartEnd] | None]:
-        """The end with what ranks have left here, and what reads the rest into it; None: there is none. It is for a
-        thread: a thousand logs of NCCL take their time, and so do long series."""
+    def told(self, end: PartEnd, *, record: bool) -> tuple[PartEnd, Callable[[], PartEnd] | None]:
+        """The end with what ranks have left here, with the `record` if that counts, and what reads the rest into it;
+        None: there is none. That is for a thread: a thousand logs of NCCL take their time, and so do long series. Both
+        raise OSError."""
+        self.stop_series()
         versions = json_object(self._left_by_hook("versions.json"))
         if end.code:
             error = cut_at_word(self._machine.read(self._context.torch_error) or "", MOST_ERROR)
             end = end._replace(error=error, dumps=sum(map(is_dump, self._machine.list_dir(self._context.why_dir))))
         end = end._replace(
-            ranks=self.ranks(),
+            record=self._record()[:MOST_RECORD] if record else "",
+            ranks=self._ranks(),
             versions={name: one for name, one in versions.items() if isinstance(one, str)},
             collective=end.collective or finite(self._left_by_hook("first-collective").decode(errors="replace")),
         )
-        self.stop_series()
         directory, _, name = self._context.series_file.rpartition("/")
         has_notes = bool(self._machine.list_dir(self._context.notes_dir))
         has_series = name in self._machine.list_dir(directory)

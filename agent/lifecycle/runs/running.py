@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.decide.course import Course, Phase
-from agent.decide.ending import JobEnd, from_bug, is_told
+from agent.decide.ending import JobEnd, from_bug, is_told, with_losses
 from agent.decide.facts import Finding
 from agent.decide.merged_series import series_notes
 from agent.decide.messages import Go, Prepare, Stop
@@ -198,8 +198,17 @@ class Run:
         self._roster.say(said, sorted(self.course.open))
 
     def _end_unprepared(self) -> None:
-        """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does."""
-        if self.course.phase is Phase.PREPARING:
+        """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does. Or they are heard
+        no more: their lease began a little later than this wait."""
+        if self.course.phase is not Phase.PREPARING:
+            return
+        absent = self._roster.absent()
+        gone = {index: absent[index] for index in self.course.unprepared if index in absent}
+        if gone:
+            index = min(gone)
+            end = JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), gone[index])
+            self.cancel(with_losses(end, gone, self._pod.where))
+        else:
             self.cancel(not_ready(sorted(self.course.unprepared), self._pod.settings.lease, self._pod.where))
 
     def _end_failing(self) -> None:
@@ -221,18 +230,22 @@ class Run:
         """This pod's part is over."""
         if index not in self.course.open:
             return
-        self.course = self.course.part_over(index)
-        self.ranks_over(index)
         if end.series is not None:
             self.series[index] = end.series
         self.ends[index] = end._replace(series=None)
+        if end.stopped and self.course.phase <= Phase.RUNNING:
+            # Nobody here has told it to end: a status of 0 says only that its program ends well when it is told to.
+            self.worker_lost(index, "its agent has ended its part of the run")
+            return
+        self.course = self.course.part_over(index)
+        self.ranks_over(index)
         if self.course.phase is Phase.PREPARING:
             self._go_if_prepared()
             self._judge_if_over()
             return
         if end.what and self.course.needs_all:
             what, _, hint = end.what.partition("\n")
-            self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
+            self._end_for(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
         elif end.code and self.workload.fail_fast and not self.workload.led:
             victim = self.workload.is_victim(end.status or 0, FailedPart(end.output, end.error))
             self._follow(self.course.failed(index, victim=victim))
@@ -264,21 +277,39 @@ class Run:
         """A pod is gone. Where pods do not need each other (`exec`) the run goes on without it, and tells of it."""
         if index not in self.course.pods or self.over:
             return
+        if self._parts_over:
+            self.pod_left(index)
+            return
         self.course = self.course.gone(index, reason)
         self.ranks_over(index)
         if self.course.needs_all:
             # Also when its part is done: nobody can tell whether the others still need the pod.
-            self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
+            self._end_for(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
                 self._follow(self.course.to(Phase.ALL_END))
         self.course = self.course.answered(index)
         self.why.heard(index, None)
         self._judge_if_over()
 
+    def pod_left(self, index: int) -> None:
+        """A pod whose part is over has ended: nothing more is read there."""
+        self.afterwards.gone(index)
+        if self._parts_over:
+            self._judge_if_over()
+
     # Ending it
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
-        """End the run for this reason, unless one stands already. `told`: from outside, with the grace time."""
+        """End the run for this reason, unless one stands already. `told`: from outside, with the grace time. When all
+        its parts are over, that only ends the wait for what is read afterwards."""
+        if self._parts_over:
+            self.afterwards.stop(told=True)
+            self._judge_if_over()
+        else:
+            self._end_for(end, told=told)
+
+    def _end_for(self, end: JobEnd, *, told: bool = False) -> None:
+        """The same, also when the part that was over last is the reason."""
         self.afterwards.stop(told=told or is_told(end))
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
@@ -289,6 +320,11 @@ class Run:
     def hurry(self) -> None:
         """No more patience."""
         self._tell_open(Stop(self.run_id, hurry=True))
+
+    @property
+    def _parts_over(self) -> bool:
+        """How the run ends is certain, though perhaps not said yet."""
+        return self.course.phase >= Phase.RUNNING and not self.course.waits
 
     def _judge_if_over(self) -> None:
         if not (self.course.waits or self.afterwards.waits(self.course, self.ends)):
