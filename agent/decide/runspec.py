@@ -80,7 +80,7 @@ class RunSpec(NamedTuple):
             if (getattr(spec, name) or 0) < 0:
                 raise ValueError(f"{name} is not a whole number from 0 on")
         if spec.per_node > MOST_PER_NODE:
-            raise ValueError(f"per_node is {spec.per_node}, {MOST_PER_NODE} are the most")
+            raise ValueError(f"{spec.per_node} processes on a pod (-N) are too many: {MOST_PER_NODE} are the most")
         if spec.gate not in GATES:
             raise ValueError(f"gate is {spec.gate!r}, and not one of {', '.join(map(repr, GATES))}")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):

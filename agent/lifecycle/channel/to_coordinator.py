@@ -80,8 +80,8 @@ class ToCoordinator:
         return f"silent for {silent:.0f} s, last heard {utc(self._machine.wall() - silent)}"
 
     def say(self, said: Said) -> None:
-        """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that. Of
-        what is good to know, and too long, nothing goes. Raises AgentError for anything else that is too long."""
+        """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that. What
+        is only good to know is left out if it is too long. Raises AgentError for anything else that is too long."""
         if isinstance(said, messages.Done) and (end := bounded(said.end)) is not said.end:
             self._pod.log.warning(f"what {said.run} left is too long for a message: the coordinator gets a part of it")
             said = messages.Done(said.run, end)
