@@ -313,6 +313,9 @@ class Machine(Protocol):
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, the oldest first; empty when it is not there."""
 
+    def dir_size(self, path: str) -> int:
+        """Bytes of the files below a directory; 0 when it is not there."""
+
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """Replace a file as a whole. Raises OSError."""
 

@@ -174,6 +174,16 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+def dir_size(path: str) -> int:
+    """Bytes of the files below a directory; 0 when it is not there."""
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    size = 0
+    for one in found:
+        with suppress(OSError):  # it has just gone
+            size += os.lstat(one).st_size
+    return size
+
+
 def remove_dir(path: str) -> None:
     """Take a directory away as far as that is possible; links in it are removed, not followed."""
     shutil.rmtree(path, ignore_errors=True)

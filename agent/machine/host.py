@@ -70,6 +70,7 @@ class Host:
     read_tails = staticmethod(files.read_tails)
     read_ends = staticmethod(files.read_ends)
     list_dir = staticmethod(files.list_dir)
+    dir_size = staticmethod(files.dir_size)
     write = staticmethod(files.write)
     check_writable = staticmethod(files.check_writable)
     append = staticmethod(files.append)

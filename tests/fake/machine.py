@@ -324,6 +324,9 @@ class FakeMachine:
         self._may_be_unreadable(path)
         return [os.path.basename(name) for name in [*self.directories, *self.files] if os.path.dirname(name) == path]
 
+    def dir_size(self, path: str) -> int:
+        return sum(len(text) for name, text in self.files.items() if name.startswith(f"{path}/"))
+
     def remove_dir(self, path: str) -> None:
         self.directories = {name for name in self.directories if not f"{name}/".startswith(f"{path}/")}
         self.files = {name: text for name, text in self.files.items() if not name.startswith(f"{path}/")}

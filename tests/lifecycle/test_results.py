@@ -355,3 +355,20 @@ def test_a_megabyte_that_is_no_text_neither_hangs_the_job_nor_hides_its_code(byt
     assert set(world.run().values()) == {1}, world.dump()
     assert world.seconds < 60
     assert "is too long for a message" in world.dump()
+
+
+@pytest.mark.parametrize("outlives", [False, True])
+def test_results_in_the_pod_make_room_for_newer_ones(outlives: bool) -> None:
+    directory = "/results" if outlives else f"{DIR.path}/results"
+    world = sleeping(2, {"A4_LOG_LIMIT_MB": "1", **({"A4_RESULTS_DIR": directory} if outlives else {})})
+    agent = world.pod(0).agent
+    for number in range(3):
+        place = f"{directory}/runs/old-{number}"
+        agent.make_dir(f"{place}/pod-logs")
+        agent.files[f"{place}/pod-logs/coordinator.log"] = "x" * 600_000
+        agent.files[f"{place}/result.json"] = "{}"
+    ends(world, 1, world.submit(1, "script"))
+    left = [name for name in agent.files if name.startswith(f"{directory}/runs/old-")]
+    logs = [name for name in left if name.endswith(".log")]
+    assert len(left) - len(logs) == 3 and len(logs) == (3 if outlives else 1), left
+    assert ("logs of 2 earlier runs are removed" in world.pod(0).log.getvalue()) != outlives

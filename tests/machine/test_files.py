@@ -93,6 +93,16 @@ def test_names_come_by_time_then_by_name(tmp_path: Path) -> None:
     assert files.list_dir(str(tmp_path / "none")) == []
 
 
+def test_the_size_of_a_directory_is_that_of_its_own_files(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "large").write_bytes(bytes(1 << 20))
+    (tmp_path / "a/x").write_bytes(bytes(1000))
+    (tmp_path / "a/b/y").write_bytes(bytes(24))
+    (tmp_path / "a/link").symlink_to("../large")
+    assert files.dir_size(str(tmp_path / "a")) == 1024 + len("../large")
+    assert files.dir_size(str(tmp_path / "none")) == 0
+
+
 def test_a_directory_goes_with_all_that_is_in_it_and_nothing_else(tmp_path: Path) -> None:
     kept, path = tmp_path / "kept", tmp_path / "run"
     kept.mkdir()

@@ -6,6 +6,8 @@ import posixpath
 from collections import deque
 from collections.abc import Callable
 
+from agent.decide.results_room import KEPT_RUNS, Removal, StoredRun, surplus
+from agent.decide.words import count_text
 from agent.errors import SystemFault
 from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
@@ -105,6 +107,35 @@ class RunLogs:
         unstored = [archive for archive in self._open.values() if not archive.over]
         for archive in unstored[:-MOST_UNSTORED]:
             archive.close(0.0, lambda: None)
+        if not self.outlive_the_pod:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Results that are part of the pod must not fill its disk, or its memory."""
+        machine, top, busy = self._machine, self.directory("", top=False).rstrip("/"), self.unstored()
+
+        def remove() -> Removal:
+            try:
+                names = [name for name in machine.list_dir(top) if name not in busy]
+            except OSError:
+                return Removal()
+            size = machine.dir_size
+            runs = [StoredRun(name, size(f"{top}/{name}"), size(f"{top}/{name}/{POD_LOGS}")) for name in names]
+            found = surplus(runs, self._settings.log_limit_mb << 20)
+            for name in found.runs:
+                machine.remove_dir(f"{top}/{name}")
+            for name in found.logs:
+                machine.remove_dir(f"{top}/{name}/{POD_LOGS}")
+            return found
+
+        def tell(found: Removal) -> None:
+            logs, runs = count_text(len(found.logs), "earlier run"), count_text(len(found.runs), "earlier run")
+            if found.logs:
+                self._log.info(f"to make room in {top}, logs of {logs} are removed (A4_LOG_LIMIT_MB)")
+            if found.runs:
+                self._log.info(f"to make room in {top}, results of {runs} are removed: {KEPT_RUNS} are kept")
+
+        machine.aside(remove, tell, lambda why: None)
 
     def _archive(self, name: str, directory: str, base: str, pod_log: PodLog | None = None) -> Archive:
         self._open = {other: archive for other, archive in self._open.items() if not archive.over}
