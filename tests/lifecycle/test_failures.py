@@ -123,6 +123,8 @@ def test_a_pod_that_is_back_before_its_lease_is_over_was_not_lost(away: float) -
     back = world.seconds + away
     told = ends(world, 1, run_id)
     assert (told["end"]["code"], told["lost"]) == (7, {}), world.dump()
+    late = f"pods that did not answer at first when a process failed: {world.pod(2).where}, for "
+    assert late in told["text"], told
     assert back < world.seconds < back + 10
     assert world.pod(2).workloads()[-1][1] == [15]
 
@@ -145,9 +147,10 @@ def test_a_run_that_waits_for_a_lost_pod_can_be_told_to_end(tell: Tell) -> None:
     fail(world, 1)
     world.wait(3)
     told = world.seconds
-    code = tell(world)
+    code = 143 if tell(world) == 143 else 1  # who cancels it hides no failure
     world.until(lambda: world.pod(0).state()["runs"][-1].get("code") == code)
     assert world.seconds < told + 10, world.dump()
+    assert code == 143 or world.pod(0).state()["runs"][-1]["what"].endswith(" failed"), world.dump()
 
 
 def test_a_rank_is_named_whose_torchrun_was_slower_than_those_that_missed_it() -> None:

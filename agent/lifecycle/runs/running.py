@@ -268,6 +268,7 @@ class Run:
         """This pod has answered the roll call."""
         if index not in self.course.silent:
             return
+        self._roll_call.answered(index)
         self.course = self.course.answered(index)
         if index in self.course.open and self.course.phase is Phase.ALL_END:
             self._machine.later(self._shares.own_part, self._stop_waiting)  # it may have heard only now that it ends
@@ -339,7 +340,8 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        notes = [*series_notes(self.series), *filter(None, [sentence(self.afterwards.findings)])]
+        health = filter(None, [sentence(self.afterwards.findings)])
+        notes = [*series_notes(self.series), *health, *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
         self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
         self._over(self)
