@@ -139,6 +139,12 @@ def test_a_fault_is_found_by_its_check_alone(check: str, machine: CountingMachin
     assert said == f"health during the run: {found.severity}: {check}: {value} on {device} of pod 4, node {NODE}"
 
 
+def test_the_text_of_an_xid_of_nvlink_says_how_bad_it_is(machine: CountingMachine) -> None:
+    line = "NVRM: Xid (PCI:0000:1b:00): 145, RLW_REMAP Nonfatal XC1 i0 Link 17"
+    (found,) = machine.found(lambda m: m.write("dev/kmsg", f"3,9,1050000000,-;{line}\n"))
+    assert (found.check, found.severity) == ("XIDs", "degraded")
+
+
 @pytest.mark.parametrize(
     "change",
     [

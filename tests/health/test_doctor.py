@@ -219,6 +219,12 @@ def test_only_xids_of_the_last_minutes_count() -> None:
     assert [one.seconds_ago for one in xids.parse(records, 60.0, 20.0)] == [10.0]
 
 
+@pytest.mark.parametrize("instance", ["", " GPU-I:05", " GPU-I:05 GPU-CI:00"])
+def test_an_xid_of_an_instance_of_a_gpu_is_read(instance: str) -> None:
+    record = f"3,9,1000000,-;NVRM: Xid (PCI:0000:1b:00{instance}): 48, pid=1, DBE"
+    assert xids.parse([record], 2.0, 60.0) == [xids.Xid(48, f"0000:1b:00{instance}", "pid=1, DBE", 1.0)]
+
+
 def test_xids_of_programs_are_no_fault_of_the_gpu(machine: PodMachine) -> None:
     machine.write("dev/kmsg", f"3,9,4900000000,-;{XID_79.replace('79', '31')}\n")
     assert not bad(examine(machine.readings(), 0, NODE))

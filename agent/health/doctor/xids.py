@@ -24,7 +24,8 @@ DEGRADED = frozenset((32, 92, 93, 94, 121, 156, 157, 160, 161, 163, 164, 165, 16
 PROGRAMS = frozenset((11, 13, 25, 31, 37, 43, 45, 69, 80, 137))
 """They follow from what a program did, which has then failed by itself."""
 SOURCE = "NVIDIA's XID catalogue, AzureNHC"
-_LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?\s*(.*)")
+_LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+(?: GPU-I:\d+)?(?: GPU-CI:\d+)?)\): (\d+),?\s*(.*)")
+"""As src/nvidia/src/kernel/gpu/rc/kernel_rc.c of NVIDIA's open kernel modules prints it, with the instance of a MIG."""
 
 
 class Xid(NamedTuple):
@@ -32,7 +33,7 @@ class Xid(NamedTuple):
 
     number: int
     device: str
-    """The PCI address."""
+    """The PCI address, and the instance of a MIG."""
     text: str
     seconds_ago: float
 
