@@ -12,8 +12,8 @@ from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Wor
 
 def judged(workload: Workload, context: RunContext, outcome: Outcome, *, only_victims: bool) -> Judgement:
     """The verdict. What ended the run before goes before the failures of its processes, and has them below it; so do
-    lost pods, where all failures are `only_victims` of others. Somebody who cancels a run that has failed already, while
-    pods are asked whether they are there, changes nothing of the failure."""
+    lost pods, where all failures are `only_victims` of others. A cancel while pods are asked whether they are there
+    changes nothing of a failure."""
     if outcome.cause is not None:
         cause: JobEnd | None = with_losses(outcome.cause, outcome.lost, context.where)
     else:
