@@ -17,6 +17,8 @@ from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
+from agent.lifecycle.coordinator import Coordinator
+from agent.lifecycle.worker import Worker
 from tests.fake.process import Life
 from tests.fake.world import FakeWorld
 from tests.laws import examples
@@ -200,7 +202,9 @@ def test_an_answer_that_is_too_long_is_a_refusal(index: int, monkeypatch: pytest
 def test_what_is_good_to_know_and_too_long_is_left_out() -> None:
     found = messages.Evidence("RUN", "it hangs", {"groups": ["x"] * (messages.MOST_BYTES // 4)})
     world = running()
-    world.pod(2).agent.role.coordinator.say(found)
+    worker = world.pod(2).agent.role
+    assert isinstance(worker, Worker)
+    worker.coordinator.say(found)
     assert set(world.run().values()) == {0}, world.dump()
     assert "the coordinator hears less of this pod" in world.pod(2).log.getvalue()
 
@@ -208,7 +212,9 @@ def test_what_is_good_to_know_and_too_long_is_left_out() -> None:
 def test_a_coordinator_of_another_epoch_is_turned_away() -> None:
     world = running()
     hello = messages.Hello(messages.CHANNEL_VERSION, "other", "1", "another epoch", 2, "")
-    world.pod(0).agent.role.roster.peers[2].link.mention(messages.message(hello))
+    coordinator = world.pod(0).agent.role
+    assert isinstance(coordinator, Coordinator)
+    coordinator.roster.peers[2].link.mention(messages.message(hello))
     assert set(world.run().values()) == {0}, world.dump()
     assert "a coordinator of epoch another epoch for pod 2 " in world.pod(2).log.getvalue()
 

@@ -22,7 +22,7 @@ def test_a_lost_coordinator_ends_every_worker_but_never_with_0(code: int, anew: 
         world.at(world.seconds + 5, world.pod(0).start)
     world.run()
     assert [world.pod(index).code for index in (1, 2, 3)] == [code or LOST] * 3, world.dump()
-    assert world.pod(1).ended_at < 30 + USUAL.lease + 10
+    assert world.last([world.pod(1)]) < 30 + USUAL.lease + 10
     message = world.pod(1).said()
     assert (message["code"], message.get("job_code", code)) == (code or LOST, code)
     assert code or "coordinator" in message["why"]
