@@ -28,6 +28,8 @@ LOOPBACKS = 2
 """The better one counts: there are two pods to compare, and over sockets a well one may lose 28 % at one time."""
 FIRST_LOOK, SECOND_LOOK = 5.0, 2.0
 """So many times as long as others a member may take; who has timed out before, less."""
+LEAST_SECONDS = 5.0
+"""However quick others are: on a busy node a child may need seconds to start."""
 MOST_TIMEOUTS = 2
 
 Pair = tuple[int, int]
@@ -255,7 +257,7 @@ class Conductor:
             usual = statistics.median(took) if len(took) * 2 >= len(tasks) and kinds != {"torch"} else most
             ends = {
                 rank: told
-                or began + min(most, max(GRACE_SECONDS, usual * (SECOND_LOOK if rank in again else FIRST_LOOK)))
+                or began + min(most, max(LEAST_SECONDS, usual * (SECOND_LOOK if rank in again else FIRST_LOOK)))
                 for rank, told in waiting.items()
             }
             now = time.monotonic()
