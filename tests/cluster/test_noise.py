@@ -16,7 +16,8 @@ from tests.deadlines import short_deadline, talking
 NOISY = Path(__file__).with_name("programs") / "noisy.py"
 HANGS = "/mnt/hangs"
 """Made by noisy.py when all ranks are in the operation that one of them leaves out."""
-IS_NO_TORCHRUN = '[ "$1" != -m ]'
+HANGS_NOT = 'case "$*" in "-m "*" hangs") false;; esac'
+"""Only there torchrun has to talk: what it says would come between the lines of a rank that fails."""
 PATIENT = "from agent.decide import noise; noise.WAITS_SECONDS = 600; from agent.cli import entry; entry()"
 """The agent, for a machine on which a run takes long to end: lines wait for that end, not for a while."""
 
@@ -24,7 +25,7 @@ PATIENT = "from agent.decide import noise; noise.WAITS_SECONDS = 600; from agent
 @pytest.fixture(scope="module")
 def trial(no_pod_around_fixtures: None, torch: Path) -> Iterator[Trial]:
     """Two pods. Whatever runs in them prints until the ranks of a hang hang."""
-    files = {"/job/noisy.py": NOISY.read_bytes(), "/job/python": talking(str(torch), HANGS, IS_NO_TORCHRUN)}
+    files = {"/job/noisy.py": NOISY.read_bytes(), "/job/python": talking(str(torch), HANGS, HANGS_NOT)}
     with starting() as start:
         yield sleeping(start, 2, gpus_per_pod=2, env={"A4_PYTHON": "/job/python"}, files=files)
 
