@@ -71,11 +71,14 @@ class AfterTorch:
         # It stays when it was only asked whether there is a torch, as libraries do before they import it.
         if name != "torch" or os.getpid() != self.pid:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec is not None and spec.loader is not None:
-            self.wrap(spec.loader)
-        return spec
+        try:
+            others = [getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self]
+            spec = next(filter(None, (find(name, path, target) for find in others if find)), None)
+            if spec is not None and spec.loader is not None:
+                self.wrap(spec.loader)
+            return spec
+        except Exception:
+            return None  # Python asks the others itself, and tells what is wrong
 
     def wrap(self, loader: Any) -> None:
         """Let the loader act after the module, and be as it was. It stays what it is: others look at its type."""
@@ -89,6 +92,7 @@ class AfterTorch:
             quietly(lambda: use_old_names(module))
             quietly(lambda: leave(self.directory, "versions.json", versions(module)))
             quietly(lambda: start_server(self.directory, module))
+            quietly(lambda: note_groups(self.directory))
             quietly(lambda: watch_for_collective(self.directory, module))
 
         # Python leaves frames of this file out when it shows where an import failed.
@@ -185,7 +189,6 @@ def start_server(directory: str, torch: Any) -> None:
     import_module("torch.distributed.debug._handlers")  # names what the server answers to
     native = import_module("torch._C._distributed_c10d")
     server_type = native._WorkerServer
-    native._register_handler("a4_groups", tell_groups)
     library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
     level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
     if os.path.lexists(path):
@@ -201,16 +204,27 @@ def start_server(directory: str, torch: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
-def tell_groups(request: Any, response: Any) -> None:
-    """Which ranks are in which group, as JSON: gloo's recorder does not say."""
+def note_groups(directory: str) -> None:
+    """Leave a file that says which ranks are in which group, as JSON, whenever a group is made: gloo's recorder does
+    not say it, and a thread that looked for itself would need the GIL of a program that may be ending."""
     import json
     from importlib import import_module
 
-    world = import_module("torch.distributed.distributed_c10d")._world
-    members = dict(world.pg_group_ranks)  # of a group without this rank there is an entry without a name
-    groups = {world.pg_names[group]: sorted(ranks) for group, ranks in members.items() if group in world.pg_names}
-    response.set_content(json.dumps(groups), "application/json")
-    response.set_status(200)
+    c10d, pid = import_module("torch.distributed.distributed_c10d"), os.getpid()
+
+    def note() -> None:
+        if os.getpid() == pid:
+            # Of a group without this rank there is an entry without a name.
+            names = c10d._world.pg_names
+            groups = {names[group]: sorted(ranks) for group, ranks in c10d._pg_group_ranks.items() if group in names}
+            leave(directory, f"{pid}.groups", json.dumps(groups))
+
+    class Noted(dict):  # type: ignore[type-arg]
+        def __setitem__(self, group: Any, ranks: Any) -> None:
+            super().__setitem__(group, ranks)
+            quietly(note)
+
+    c10d._pg_group_ranks = Noted(c10d._pg_group_ranks)
 
 
 def let_agent_look() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from agent import wire
 from agent.health.why.recorder import both, read_recorder, since
 from agent.health.why.records import Collected, PodRecords, Process, Source, Waiting
-from agent.health.why.stacks import read_py_spy, read_traceback
+from agent.health.why.stacks import read_py_spy
 from agent.machine.syscall_names import syscall_name
 
 DIRECTORY = Path(__file__).parent / "recorded"
@@ -64,7 +64,7 @@ def source_of(answers: Mapping[str, Any]) -> list[Source]:
 def _process(answers: Mapping[str, Any], rank: int) -> Process:
     proc = answers["proc"]
     stacks = answers["stacks"]
-    threads = read_py_spy(_text(stacks)) or read_traceback(_text(answers.get("traceback", "")))
+    threads = read_py_spy(_text(stacks))
     call = syscall_name(proc["syscall"], "x86_64")
     waiting = Waiting(proc["state"], "" if proc["wchan"] == "0" else proc["wchan"], call)
     return Process(

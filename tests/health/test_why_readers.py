@@ -27,7 +27,7 @@ from agent.health.why.records import (
     RasRank,
     Thread,
 )
-from agent.health.why.stacks import frame_text, read_py_spy, read_traceback, user_frame
+from agent.health.why.stacks import frame_text, read_py_spy, same_holder
 from tests.health.recordings import recorded
 
 
@@ -101,11 +101,13 @@ def test_sends_and_receives_of_gloo_count_for_no_collective() -> None:
     assert [operation.number for operation in group.recent] == [4]
 
 
-def test_the_ranks_own_traceback() -> None:
-    (main,) = read_traceback(recorded("sleep")["2"]["traceback"])
-    own = user_frame(main.frames)
-    assert main.name == "MainThread" and own is not None
-    assert frame_text(own) == "train.py:15 (load_batch)"
+def test_who_holds_the_gil_for_good_is_in_the_same_line_at_both_looks() -> None:
+    def threads(holder: int | None, line: int = 1) -> list[Thread]:
+        return [Thread(str(tid), (Frame("f", "x.py", line),), tid == holder, tid) for tid in (1, 2)]
+
+    assert same_holder(threads(1), threads(1))
+    assert not same_holder(threads(None), threads(None)) and not same_holder(threads(1), threads(None))
+    assert not same_holder(threads(1), threads(2)) and not same_holder(threads(1), threads(1, line=2))
 
 
 def ras_json(*counts: int, missing: bool = False) -> str:

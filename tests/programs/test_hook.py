@@ -111,6 +111,39 @@ def test_what_ranks_leave_for_the_result(tmp_path: Path) -> None:
     assert ("cuda" in found) == ("nccl" in found) == ("+cu" in torch)
 
 
+GROUPS = """
+import json, os, sys, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=0, world_size=1)
+dist.new_group([0], group_desc="mine")
+path = f"{sys.argv[1]}/{os.getpid()}.groups"
+print(open(path).read())
+child = os.fork()
+if not child:
+    dist.new_group([0])
+    os._exit(0)
+os.waitpid(child, 0)
+print(len(json.load(open(path))), flush=True)
+os._exit(0)
+"""
+
+
+def test_the_groups_of_a_rank_are_in_a_file(tmp_path: Path) -> None:
+    """Of the rank, and not of what it has forked."""
+    done = run(GROUPS, tmp_path, python=str(TORCH), env=RANK)
+    groups, count = done.stdout.splitlines()
+    assert (list(json.loads(groups).values()), count) == ([[0], [0]], "2"), done
+
+
+def test_finders_of_another_age_are_in_nobodys_way(tmp_path: Path) -> None:
+    """As that of six before 1.16; and one that raises is told of as without the hook. There is no torch."""
+    for code in ("class Old: pass", "class Old:\n def find_spec(*_): raise RuntimeError('no')"):
+        code += "\nimport sys; sys.meta_path.append(Old())\ntry: import torch\nexcept Exception as e: print(repr(e))"
+        found, expected = (run(code, tmp_path, env=RANK, hook=hook) for hook in (True, False))
+        assert (found.stdout, found.stderr, found.returncode) == (expected.stdout, expected.stderr, 0)
+        assert found.stdout
+
+
 def test_a_rank_without_torch_leaves_the_version_of_python(tmp_path: Path) -> None:
     run("print('ran')", tmp_path, env=RANK)
     assert json.loads((tmp_path / "versions.json").read_text()) == {"python": platform.python_version()}

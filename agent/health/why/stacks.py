@@ -1,4 +1,4 @@
-"""Stacks of Python processes: as `py-spy dump --json` prints them, and as the rank itself does.
+"""Stacks of Python processes, as `py-spy dump --json` prints them.
 
 Of the arguments only those stay that say whom a rank waits for.
 """
@@ -15,7 +15,6 @@ from agent.health.why.records import MOST_FRAMES, TELLING_ARGUMENTS, Frame, Thre
 MOST_THREADS = 16
 MOST_ARGUMENT = 40
 MOST_FUNCTION = 120
-_OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<frozen |^(?:torch|mpi4py|multiprocessing)/")
 _NAMELESS = re.compile(r"0x[0-9a-f]+")
 
@@ -29,16 +28,13 @@ def read_py_spy(text: str) -> tuple[Thread, ...]:
     return _in_order([_thread(thread) for thread in data if isinstance(thread, Mapping)])
 
 
-def read_traceback(text: str) -> tuple[Thread, ...]:
-    """The threads of `dump_traceback`, which names none: the main one is that which began with the program."""
-    threads: list[list[Frame]] = []
-    for line in text.splitlines():
-        if re.match(r"(Current thread|Thread) 0x", line):
-            threads.append([])
-        elif threads and (found := _OWN_FRAME.fullmatch(line)):
-            threads[-1].append(Frame(found["function"], found["file"], int(found["line"])))
-    named = [Thread(_name_of(frames), _cut(frames)) for frames in threads if frames]
-    return _in_order(named)
+def same_holder(first: Sequence[Thread], second: Sequence[Thread]) -> bool:
+    """Whether one thread held the GIL in the same line of its program at both looks."""
+
+    def holder(threads: Sequence[Thread]) -> tuple[int | None, Frame] | None:
+        return next(((one.tid, one.frames[0]) for one in threads if one.holds_gil), None)
+
+    return holder(first) is not None and holder(first) == holder(second)
 
 
 def user_frame(frames: Sequence[Frame]) -> Frame | None:
@@ -91,10 +87,6 @@ def _cut(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     kept = named[:MOST_FRAMES]
     own = user_frame(named)
     return tuple(kept if own is None or own in kept else [*kept[:-1], own])
-
-
-def _name_of(frames: Sequence[Frame]) -> str:
-    return "MainThread" if any(frame.function == "<module>" for frame in frames) else ""
 
 
 def _in_order(threads: Sequence[Thread]) -> tuple[Thread, ...]:

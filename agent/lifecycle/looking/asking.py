@@ -13,7 +13,7 @@ from agent.health.why import ras as ras_of
 from agent.health.why import recorder
 from agent.health.why.ras import read_ras
 from agent.health.why.records import GroupProgress, Ras, Thread
-from agent.health.why.stacks import read_py_spy, read_traceback
+from agent.health.why.stacks import read_py_spy, same_holder
 from agent.lifecycle.looking.left import read_dump_of
 from agent.lifecycle.looking.question import APART_SECONDS
 from agent.machine.evidence_text import ProcessSeen
@@ -25,11 +25,11 @@ ALL_SHARE = 0.9
 """Part of the time after which everything must have been read."""
 ANSWER_SHARE, DUMP_SHARE = 0.3, 0.45
 """Parts of the time that one rank's server, and one process's stacks, may take."""
-TRACEBACK_SHARE = 0.15
-"""Part of the time after which a rank that gave no traceback does not let its GIL go."""
 WORLD = "0"
 """Name of the group of all ranks."""
 MOST_DUMPS = 8
+MOST_GROUPS = 16 << 20
+"""Bytes of the file that says which ranks are in which group."""
 
 
 class Asking:
@@ -86,18 +86,20 @@ class Asking:
             return
         groups = recorder.since(second.groups, first.groups)
         if any(not group.ranks and group.group != WORLD for group in groups):
-            ranks = self._ranks_of_groups(path)
+            ranks = self._ranks_of_groups(pid)
             groups = tuple(group._replace(ranks=group.ranks or ranks.get(group.group, ())) for group in groups)
         self.groups[pid] = groups
         if not second.groups:
             self.lacks("recorder", second.why, pid)
 
-    def _ranks_of_groups(self, path: str) -> dict[str, tuple[int, ...]]:
-        """By the hook's own handler. It needs the GIL: where that is held, others of the group answer."""
+    def _ranks_of_groups(self, pid: int) -> dict[str, tuple[int, ...]]:
+        """By the file that the hook writes in the rank when its groups change. No rank is asked for what needs its GIL:
+        a thread that waits for that aborts a program that is ending."""
         try:
-            told = json.loads(ask_rank(path, "a4_groups", self._at_most(TRACEBACK_SHARE)))
+            with open(f"{self._directory}/{pid}.groups", "rb") as file:
+                told = json.loads(file.read(MOST_GROUPS))
             return {str(name): tuple(map(int, ranks)) for name, ranks in told.items()}
-        except (NoAnswer, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, AttributeError, TypeError):
             return {}
 
     def _recorded(self, path: str, pid: int) -> recorder.Recorded:
@@ -123,14 +125,17 @@ class Asking:
         pid = process.pid
         # Where torch records nothing, as in a rank of MPI, only native frames say what it waits in.
         native = process.rank is not None and not path and process.state in "RS"
-        with self._dumping:
-            raw = self._stacks(spy, pid, native=native)
-        threads = read_py_spy(raw)
+        threads = self._threads(spy, pid, native=native)
         if threads:
             self.threads[pid] = threads
-        stopped = process.state in "Tt"
-        if path and not stopped and (not threads or any(thread.holds_gil for thread in threads)):
-            self._ask_traceback(pid, path)
+        if path and process.state not in "Tt" and any(thread.holds_gil for thread in threads):
+            # Whoever had the GIL at one moment may have let it go in the next.
+            self._wait_between_looks()
+            self.gil[pid] = same_holder(threads, self._threads(spy, pid, native=False))
+
+    def _threads(self, spy: str, pid: int, *, native: bool) -> tuple[Thread, ...]:
+        with self._dumping:
+            return read_py_spy(self._stacks(spy, pid, native=native))
 
     def _stacks(self, spy: str, pid: int, *, native: bool) -> str:
         try:
@@ -140,16 +145,6 @@ class Asking:
                 return self._stacks(spy, pid, native=False)
             self.lacks("stacks", str(error), pid)
             return ""
-
-    def _ask_traceback(self, pid: int, path: str) -> None:
-        """A rank whose server answers, but not with what needs the GIL, has a thread that does not let it go."""
-        try:
-            raw = ask_rank(path, "dump_traceback", self._at_most(TRACEBACK_SHARE))
-        except NoAnswer as error:
-            self.gil[pid] = "within" in str(error)
-            return
-        self.gil[pid] = False
-        self.threads.setdefault(pid, read_traceback(raw.decode(errors="replace")))
 
     def ask_ras_twice(self, address: str) -> None:
         """Twice: with a stopped process the first question gets no answer, and one answer says not what moves."""

@@ -1,0 +1,59 @@
+"""A look at a rank that is ending never ends it: what it is asked needs no GIL, and nothing stops it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.lifecycle.looking.asking import Asking
+from agent.machine.evidence_text import ProcessSeen
+from tests.programs.test_hook import HOOK, TORCH
+
+ENDS = """
+import sys, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=0, world_size=1)
+group = dist.new_group([0])
+for _ in range(200):
+    dist.all_reduce(torch.ones(1 << 16), group=group)
+print("ends", flush=True)
+"""
+NO_PY_SPY = "/bin/false"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("spy", [shutil.which("py-spy", path=os.path.dirname(sys.executable)), NO_PY_SPY])
+def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": HOOK, "A4_WHY_DIR": str(tmp_path), "RANK": "0"}
+    environ |= {"LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
+    looks = 0
+    for _ in range(3):
+        argv = [str(TORCH), "-c", ENDS, str(tmp_path)]
+        with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank:
+            path = f"{tmp_path}/{rank.pid}.sock"
+            seen = ProcessSeen(rank.pid, os.getpid(), "python", "R", 1.0, 1.0, rank=0, is_python=True)
+
+            def look(seen: ProcessSeen = seen, path: str = path, rank: subprocess.Popen[str] = rank) -> None:
+                nonlocal looks
+                while rank.poll() is None:
+                    if os.path.exists(path):
+                        asking = Asking(str(tmp_path), 0.3)
+                        asking.ask_recorder(seen.pid, path)
+                        asking.take_stacks(spy, seen, path)
+                        looks += 1
+
+            several = [threading.Thread(target=look) for _ in range(2)]
+            for thread in several:
+                thread.start()
+            out, err = rank.communicate(timeout=120)
+            for thread in several:
+                thread.join()
+        (tmp_path / "meeting").unlink(missing_ok=True)
+        assert (rank.returncode, out) == (0, "ends\n"), err
+    assert looks > 3
