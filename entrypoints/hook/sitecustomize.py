@@ -210,7 +210,8 @@ def note_groups(directory: str) -> None:
     import json
     from importlib import import_module
 
-    c10d, pid = import_module("torch.distributed.distributed_c10d"), os.getpid()
+    c10d: Any = import_module("torch.distributed.distributed_c10d")
+    pid = os.getpid()
 
     def note() -> None:
         if os.getpid() == pid:
