@@ -70,9 +70,10 @@ def test_a_process_is_named_and_ended(ends: ExitStack) -> None:
 
 
 def test_an_orphan_is_named_and_ended() -> None:
-    """Its parent has ended, and it is in a session of its own."""
+    """Its parent has ended, and it is in a session of its own. It starts no other program after its word: in that
+    moment a process has no command line."""
     before = present()
-    argv = ["sh", "-c", "setsid sh -c 'echo here; exec sleep 600 >&- 2>&-' & read line"]
+    argv = ["sh", "-c", "setsid sh -c 'echo here; exec >&- 2>&-; kill -STOP $$' sleep 600 & read line"]
     with subprocess.Popen(argv, stdin=PIPE, stdout=PIPE) as parent:
         assert parent.stdout and parent.stdout.readline() == b"here\n"
     (left,) = left_since(before, patience=0)
