@@ -16,14 +16,14 @@ from functools import partial
 from types import SimpleNamespace
 from typing import BinaryIO, Protocol
 
-from agent.client import Client, RunInfo
+from agent.client import Client, RunEnd, RunInfo
 from agent.commands.options import add_which_run, working_directory
 from agent.decide.words import count_text, listed
 from agent.environment import find_plan
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
 from agent.machine.api import SERVER_SECONDS
 from agent.output import STDOUT, Sink, say, write_all
-from agent.paths import RunDir
+from agent.paths import POD_LOG, RESULT, RunDir
 
 DESCRIPTION = """\
 Fetches result.json, report.html and the log of each pod of RUN, by default the newest run that had the cluster
@@ -34,7 +34,6 @@ are only logs and what --files names: files that the workload wrote in its pods.
 To have it on your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
-RESULT = "result.json"
 MOST_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
 
@@ -71,14 +70,15 @@ def run(args: argparse.Namespace) -> int:
         else:
             where = os.path.abspath(args.output or f"a4-results/{info.id}")
             opened = _files_in(where)
-        got = _fetch(client, info, opened)
+        ended = client.wait(info.id) if info.over else None
+        got = _fetch(client, info, ended, opened)
         found = _fetch_files(info, args.files, opened) if args.files else 0
         got += [count_text(found, "file") + " of the workload"] if found else []
     if got:
         say(f"{info.title}: {listed(got)} in {where}")
     if args.files and not found:
         raise MissingProgram(f"no pod of {info.title} has a file {' or '.join(args.files)}")
-    if got and info.over and RESULT not in got:
+    if got and ended and ended.results and RESULT not in got:  # runs beside others keep none
         raise MissingProgram(f"{RESULT} of {info.title} is kept no more", "a4-agent status has the run's end")
     if not got and info.over:
         what = f"{info.title} has left nothing, or it is kept no more"
@@ -88,9 +88,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
+def _fetch(client: Client, run: RunInfo, ended: RunEnd | None, opened: Open) -> list[str]:
     """Returns what there was, in words."""
-    ended = client.wait(run.id) if run.over else None
     if ended is None:
         say(f"{run.title} goes on: this is what there is by now")
     got = [name for name in (RESULT, "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
@@ -151,7 +150,7 @@ def _log(client: Client, run: RunInfo, pod: int, opened: Open, results: str) -> 
         client.catch_up(run._replace(outputs=(pod,)), sink)
         if sink.noted and run.over and not file.tell():
             with suppress(PeerLost):
-                for data in client.file(run.id, "pod.log", pod):
+                for data in client.file(run.id, POD_LOG, pod):
                     file.write(data)
             if file.tell():
                 say(f"the log of pod {pod} is the one among its results")

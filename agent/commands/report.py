@@ -15,7 +15,7 @@ from agent.decide.result import Result
 from agent.errors import MissingProgram, UsageError
 from agent.machine import files
 from agent.output import STDOUT, say, write_all
-from agent.paths import RunDir
+from agent.paths import RESULT, RunDir
 from agent.report.comparison import MOST_COMPARED, comparison_json
 from agent.report.reading import NotAResult, read_result
 
@@ -25,7 +25,6 @@ RESULT is a result.json, a directory that has one, the name or id of a run of th
 by default the newest run of this pod. A directory that has none stands for all results below it, by time.
 Two to four are compared with the first; more are listed, with what they measured over time.
 """
-NAME = "result.json"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 EXAMPLE = "for example: a4-agent report results/result.json"
 
@@ -72,30 +71,30 @@ def _find(name: str) -> list[str]:
     run_id = state.run_id(name) if state else name
     stored = [run.results for run in (state.known_runs if state else ()) if run.id == run_id and run.results]
     for place in (directory.run(run_id), *stored):
-        if re.fullmatch(RUN_ID, name) and os.path.exists(kept := os.path.join(place, NAME)):
+        if re.fullmatch(RUN_ID, name) and os.path.exists(kept := os.path.join(place, RESULT)):
             return [kept]
     if name.startswith("gs://"):
         raise MissingProgram(f"{name} is in a bucket", f"copy it first: gcloud storage cp {name} .")
-    what = f"{name} is not a file, a directory or a run that this pod has a {NAME} of"
+    what = f"{name} is not a file, a directory or a run that this pod has a {RESULT} of"
     raise MissingProgram(what, "a4-agent status lists runs; pod 0 has their results, and a4-agent get RUN fetches one")
 
 
 def _in_directory(name: str) -> list[str]:
     """Its result.json; else each one below it; else the JSON files in it. Its result.json where it has none of these:
     reading it says so."""
-    own = os.path.join(name, NAME)
+    own = os.path.join(name, RESULT)
     if os.path.exists(own):
         return [own]
-    below = [os.path.join(place, NAME) for place, _, names in os.walk(name) if NAME in names]
+    below = [os.path.join(place, RESULT) for place, _, names in os.walk(name) if RESULT in names]
     return sorted(below) or [os.path.join(name, one) for one in files.list_dir(name) if one.endswith(".json")] or [own]
 
 
 def _newest(directory: RunDir) -> str:
     """The newest of the runs that this pod has a result of. Raises UsageError when there is none."""
-    found = (os.path.join(directory.run(name), NAME) for name in reversed(files.list_dir(directory.runs)))
+    found = (os.path.join(directory.run(name), RESULT) for name in reversed(files.list_dir(directory.runs)))
     path = next((path for path in found if os.path.exists(path)), "")
     if not path:
-        what = f"this pod has no result of a run (pod 0 has them): say which {NAME} to report on"
+        what = f"this pod has no result of a run (pod 0 has them): say which {RESULT} to report on"
         raise UsageError(what, "a4-agent get fetches one; then a4-agent report a4-results/RUN")
     return path
 

@@ -307,14 +307,14 @@ def line_of(message: Message, most: int = MOST_BYTES) -> bytes:
 
 
 def brief(said: Said) -> Said | None:
-    """The same without what is only good to know, for one that is too long; None: it says nothing then."""
+    """The same without what is only good to know, for a message that is too long; None: it must arrive whole."""
     match said:
         case Health(run):
             return Health(run, {})
         case TellHealth(run):
             return TellHealth(run, ())
         case Evidence(run, summary):
-            return Evidence(run, first_of(summary, 1 << 16, "…"))
+            return Evidence(run, summary)
         case TellSeries(run):
             return TellSeries(run, PodSeries())
     return None

@@ -20,17 +20,17 @@ class StoredRun(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What goes."""
+    """What is to be removed."""
 
     runs: Sequence[str] = ()
-    """Of these runs everything."""
+    """Runs of which nothing stays."""
     logs: Sequence[str] = ()
-    """Of these the logs."""
+    """Runs that lose their logs."""
 
 
 def surplus(runs: Sequence[StoredRun], most: int) -> Removal:
-    """What goes of runs, which come from the oldest to the newest, so that the rest has at most `most` bytes, as far as
-    logs can do that."""
+    """What to remove, so that the rest has at most `most` bytes, as far as removing logs can do that. The oldest run
+    comes first."""
     kept = runs[-KEPT_RUNS:]
     over = sum(one.size for one in kept) - most
     logs = []

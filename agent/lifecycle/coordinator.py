@@ -303,7 +303,7 @@ class Coordinator:
             self._wake(self._signal)
 
     def _wake(self, end: JobEnd) -> None:
-        """End a cluster that sleeps, or is about to, for a reason that is no release."""
+        """End a cluster that sleeps, or is about to, for another reason than a release."""
         self._woken = end if self._announcement.stay else None
         self._leave_orderly(end)
 

@@ -29,7 +29,7 @@ def config(kubeconfig: str, namespace: str) -> Config:
 
 
 def file_values(place: str, names: list[str]) -> Any:
-    """Of several files the last that has a value gives it."""
+    """Where several files have a value, that of the last one."""
     read = []
     for name in names:
         with open(os.path.join(place, name), encoding="utf-8") as file:

@@ -106,7 +106,7 @@ LAUNCHERS = {
     ),
     "": ("", "\n", "# a comment alone\n", "#!/bin/bash\n\nset -e\n", "\ufeff\r\n"),
 }
-"""Of each kind that the chart knows."""
+"""Some of each kind that the chart knows."""
 
 
 def test_what_a_launcher_is_decides_what_becomes_of_it(engines: Engines, tmp_path: Path, run: Run) -> None:

@@ -173,7 +173,7 @@ def test_an_empty_entry_gives_way(engines: Engines) -> None:
         f"{ENVS}1,workload.envs[10].name=A,workload.envs[10].value=2": "2",
         f"{ENVS}1,workload.envs[10].name=A": "1",
         f"workload.defaultEnv.A=0,{ENVS}": "",
-        # What is no file is a whole number from the start.
+        # Without a file Helm reads a whole number from the start.
         f"{ENV}8388608": "8388608",
     }
     assert engines.facts(lambda rendered: rendered.env["A"], wanted) == wanted

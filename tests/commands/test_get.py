@@ -224,6 +224,18 @@ def test_no_room_for_what_goes_into_the_archive(room: int, named: str, run: Fake
     assert err.endswith("\n  set TMPDIR to a directory with room\n")
 
 
+@pytest.mark.parametrize(("results", "code"), [("", 0), ("/results/runs/nccl-7", 66)])
+def test_a_run_without_its_result_has_left_too_little_unless_it_keeps_none(
+    results: str, code: int, run: FakeRun, tmp_path: Path, call_command: Call
+) -> None:
+    """Those beside others, as of exec, keep none."""
+    run.files = {}
+    run.ended = {**(run.ended or {}), "results": results}
+    ended, _, err = call_command("get", "-o", str(tmp_path / "got"))
+    assert (ended, "result.json of nccl-7 is kept no more" in err) == (code, code == 66), err
+    assert len(files_in(tmp_path / "got")) == 4
+
+
 def test_a_run_that_has_left_nothing(going_on: FakeRun, agent: FakeAgent, tmp_path: Path, call_command: Call) -> None:
     code, _, err = call_command("get", "old-1", "-o", str(tmp_path / "now"))
     assert (code, err.splitlines()[-1]) == (0, "a4-agent: old-1: it has printed nothing yet")

@@ -299,6 +299,8 @@ class FakeMachine:
         return self.files.get(path)
 
     def read_part(self, path: str, offset: int, most: int) -> bytes:
+        if path in self.pod.hanging:
+            raise Hangs
         return self.files.get(path, "").encode()[offset : offset + most]
 
     def read_tails(self, path: str, most: int) -> dict[str, str]:

@@ -292,6 +292,21 @@ def test_a_page_that_is_given_up_is_not_waited_for() -> None:
     assert world.seconds - before < 90
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_made_room_in_the_run_directory_is_read_where_it_is_stored(hangs: bool) -> None:
+    """Not for longer than a server may take."""
+    world = sleeping(3)
+    run = world.submit(1, "script")
+    ends(world, 1, run)
+    agent = world.pod(0).agent
+    stored = f"{DIR.path}/results/runs/{run}/result.json"
+    agent.files[stored] = agent.files.pop(f"{DIR.path}/runs/{run}/result.json")
+    world.pod(0).hanging = {stored} if hangs else set()
+    before = world.seconds
+    assert bool(file_of(world, 2, run, "result.json")) != hangs
+    assert world.seconds - before <= SERVER_SECONDS + 1
+
+
 def test_nothing_else_is_read() -> None:
     world = sleeping(2)
     for run, name in itertools.product(["../runs/x", ".", "", "no-such"], ["result.json", "../../secret", "token"]):

@@ -129,7 +129,7 @@ os._exit(0)
 
 
 def test_the_groups_of_a_rank_are_in_a_file(tmp_path: Path) -> None:
-    """Of the rank, and not of what it has forked."""
+    """Those of the rank. What it has forked adds none."""
     done = run(GROUPS, tmp_path, python=str(TORCH), env=RANK)
     groups, count = done.stdout.splitlines()
     assert (list(json.loads(groups).values()), count) == ([[0], [0]], "2"), done

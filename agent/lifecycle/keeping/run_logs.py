@@ -6,20 +6,14 @@ import posixpath
 from collections import deque
 from collections.abc import Callable
 
-from agent.decide.results_room import KEPT_RUNS, Removal, StoredRun, surplus
-from agent.decide.words import count_text
 from agent.errors import SystemFault
 from agent.lifecycle.keeping.archive import Archive, PodLog
+from agent.lifecycle.keeping.making_room import make_room
 from agent.log import Log
 from agent.machine.api import AGENT, KeeperProcess, Machine, Spool
-from agent.paths import POD_LOGS, RunDir
+from agent.paths import POD_LOG, POD_LOGS, RunDir
 from agent.settings import BUCKET, Settings
-from agent.wire import json_object
 
-RESULT = "result.json"
-MOST_RESULT = 64 << 20
-POD_LOG = "pod.log"
-"""How commands call the log of the pod that they ask."""
 EARLY_LINES = 2000
 """Lines of the agent's log that are kept for the log of the next run."""
 FORMING = "forming"
@@ -45,6 +39,8 @@ class RunLogs:
         """That of the exclusive run that goes on, or was the last."""
         self.spool: Spool | None = None
         """Where the output of that run goes."""
+        self._top = ""
+        """The run whose results are the job's own."""
         self.place = settings.results_dir
         """Where results of the job's first run are."""
         self.has_earlier = False
@@ -63,14 +59,10 @@ class RunLogs:
         """The directory of a run's results: the job's own (`top`), or one below it."""
         return self._settings.results_dir if top else f"{self._settings.results_dir}/runs/{run_id}"
 
-    def stored(self, run_id: str, name: str, offset: int, most: int) -> bytes:
-        """A piece of a file among the results of a run that is over, or of this pod's log; nothing where that is not.
-        May wait for the server of the results directory."""
-        name = f"{POD_LOGS}/{self.log_name}.log" if name == POD_LOG else name
-        top = self.directory(run_id, top=True)
-        of_top = json_object(self._machine.read_part(f"{top}/{RESULT}", 0, MOST_RESULT)).get("run")
-        directory = top if of_top == run_id else self.directory(run_id, top=False)
-        return self._machine.read_part(f"{directory}/{name}", offset, most)
+    def stored(self, run_id: str, name: str) -> str:
+        """Path of a file among the results of a run, by the name that commands have for it."""
+        own_log = f"{POD_LOGS}/{self.log_name}.log"
+        return f"{self.directory(run_id, top=run_id == self._top)}/{own_log if name == POD_LOG else name}"
 
     @property
     def base(self) -> str:
@@ -94,6 +86,7 @@ class RunLogs:
     def begin(self, run_id: str, *, top: bool, log_name: str = "") -> None:
         """From now on the agent's lines, and what an exclusive run prints here, are kept for its results."""
         self.end()
+        self._top = run_id if top else self._top
         directory = self.directory(run_id, top=top)
         if not self._begun:
             self.place, self._begun = directory, True
@@ -108,34 +101,7 @@ class RunLogs:
         for archive in unstored[:-MOST_UNSTORED]:
             archive.close(0.0, lambda: None)
         if not self.outlive_the_pod:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Results that are part of the pod must not fill its disk, or its memory."""
-        machine, top, busy = self._machine, self.directory("", top=False).rstrip("/"), self.unstored()
-
-        def remove() -> Removal:
-            try:
-                names = [name for name in machine.list_dir(top) if name not in busy]
-            except OSError:
-                return Removal()
-            size = machine.dir_size
-            runs = [StoredRun(name, size(f"{top}/{name}"), size(f"{top}/{name}/{POD_LOGS}")) for name in names]
-            found = surplus(runs, self._settings.log_limit_mb << 20)
-            for name in found.runs:
-                machine.remove_dir(f"{top}/{name}")
-            for name in found.logs:
-                machine.remove_dir(f"{top}/{name}/{POD_LOGS}")
-            return found
-
-        def tell(found: Removal) -> None:
-            logs, runs = count_text(len(found.logs), "earlier run"), count_text(len(found.runs), "earlier run")
-            if found.logs:
-                self._log.info(f"to make room in {top}, logs of {logs} are removed (A4_LOG_LIMIT_MB)")
-            if found.runs:
-                self._log.info(f"to make room in {top}, results of {runs} are removed: {KEPT_RUNS} are kept")
-
-        machine.aside(remove, tell, lambda why: None)
+            make_room(self._machine, self._log, self._settings, self.unstored())
 
     def _archive(self, name: str, directory: str, base: str, pod_log: PodLog | None = None) -> Archive:
         self._open = {other: archive for other, archive in self._open.items() if not archive.over}

@@ -1,8 +1,10 @@
-"""Asks each source what it knows of a run's processes, with a limit for each."""
+"""Asks each source what it knows of a run's processes, with a limit for each.
+
+No rank is asked for what needs its GIL: a thread that waits for that aborts a program that is ending.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -14,7 +16,7 @@ from agent.health.why import recorder
 from agent.health.why.ras import read_ras
 from agent.health.why.records import GroupProgress, Ras, Thread
 from agent.health.why.stacks import read_py_spy, same_holder
-from agent.lifecycle.looking.left import read_dump_of
+from agent.lifecycle.looking.left import groups_of, read_dump_of
 from agent.lifecycle.looking.question import APART_SECONDS
 from agent.machine.evidence_text import ProcessSeen
 from agent.machine.health.nccl_ras import ask_ras
@@ -28,8 +30,6 @@ ANSWER_SHARE, DUMP_SHARE = 0.3, 0.45
 WORLD = "0"
 """Name of the group of all ranks."""
 MOST_DUMPS = 8
-MOST_GROUPS = 16 << 20
-"""Bytes of the file that says which ranks are in which group."""
 
 
 class Asking:
@@ -86,21 +86,11 @@ class Asking:
             return
         groups = recorder.since(second.groups, first.groups)
         if any(not group.ranks and group.group != WORLD for group in groups):
-            ranks = self._ranks_of_groups(pid)
+            ranks = groups_of(self._directory, pid)
             groups = tuple(group._replace(ranks=group.ranks or ranks.get(group.group, ())) for group in groups)
         self.groups[pid] = groups
         if not second.groups:
             self.lacks("recorder", second.why, pid)
-
-    def _ranks_of_groups(self, pid: int) -> dict[str, tuple[int, ...]]:
-        """By the file that the hook writes in the rank when its groups change. No rank is asked for what needs its GIL:
-        a thread that waits for that aborts a program that is ending."""
-        try:
-            with open(f"{self._directory}/{pid}.groups", "rb") as file:
-                told = json.loads(file.read(MOST_GROUPS))
-            return {str(name): tuple(map(int, ranks)) for name, ranks in told.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
-            return {}
 
     def _recorded(self, path: str, pid: int) -> recorder.Recorded:
         found = recorder.Recorded((), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,10 +10,23 @@ from contextlib import suppress
 from agent.health.why.dump import MOST_DUMP, PREFIX, is_dump, read_dump
 from agent.health.why.recorder import Recorded
 
+MOST_GROUPS = 16 << 20
+"""Bytes of the file that says which ranks are in which group."""
+
 
 def noted_ranks(directory: str) -> dict[int, int]:
     """Process → rank, as the hook noted it."""
     return {pid: int(text) for pid, text in _numbered(directory) if text.strip().isdecimal()}
+
+
+def groups_of(directory: str, pid: int) -> dict[str, tuple[int, ...]]:
+    """Name → ranks of the groups that a rank has made, as the hook noted them; empty when it has not."""
+    try:
+        with open(f"{directory}/{pid}.groups", "rb") as file:
+            told = json.loads(file.read(MOST_GROUPS))
+        return {str(name): tuple(map(int, ranks)) for name, ranks in told.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def started_ranks(directory: str) -> dict[int, int]:

@@ -15,19 +15,21 @@ from agent.decide.run_info import Output
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
-from agent.lifecycle.keeping.run_logs import POD_LOG
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.gate import look
 from agent.lifecycle.runs.looks import look_at, ras_port
 from agent.lifecycle.runs.part import RunPart
+from agent.lifecycle.waits import Once
+from agent.machine.api import SERVER_SECONDS
+from agent.paths import POD_LOG, RESULT
 from agent.workloads import find_workload
 
 MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
-FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.txt": "evidence.txt", POD_LOG: ""}
+FILES = {RESULT: RESULT, "report.html": "result.html", "evidence.txt": "evidence.txt", POD_LOG: ""}
 """What commands may read of a run beside its output: name → name in the run's directory of this pod; empty: it is only
 among the results, where all of them still are when that directory has made room for newer runs."""
 
@@ -184,11 +186,22 @@ class Parts:
             path = f"{self._pod.dir.run(run_id)}/{FILES[name]}"
             if FILES[name] and self._machine.exists(path):
                 answered(self._machine.read_part(path, offset, most))
-            else:  # aside: the results directory may be on a server that does not answer
-                stored = self._pod.run_logs.stored
-                self._machine.aside(lambda: stored(run_id, name, offset, most), answered, lambda why: answered(b""))
+            else:
+                self._read_stored(self._pod.run_logs.stored(run_id, name), offset, most, answered)
 
         self._pod.run_logs.when_made(run_id, name, read)
+
+    def _read_stored(self, path: str, offset: int, most: int, have: Callable[[bytes], None]) -> None:
+        """A piece of a file among the results, nothing if it does not come in time: its server may not answer."""
+        came = Once()
+
+        def first(data: bytes) -> None:
+            if not came.happened:
+                came.happen()
+                have(data)
+
+        self._machine.aside(lambda: self._machine.read_part(path, offset, most), first, lambda why: first(b""))
+        self._machine.later(SERVER_SECONDS, lambda: first(b""))
 
 
 def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:

@@ -13,6 +13,7 @@ from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.reporting import Reporting
 from agent.lifecycle.runs.running import Run
+from agent.paths import RESULT
 from agent.workloads.base import Judgement, Measurements
 
 STARTUP = (
@@ -41,9 +42,9 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
         if not data[name]:
             del data[name]
     text = json.dumps(pod.log.masker.value(data), indent=1) + "\n"
-    path = f"{pod.dir.run(run.run_id)}/result.json"
+    path = f"{pod.dir.run(run.run_id)}/{RESULT}"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
-    pod.run_logs.keep("result.json", text)
+    pod.run_logs.keep(RESULT, text)
     if judgement.log_name:
         output = run.ends.get(run.context.lead, PartEnd(None)).output
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text

@@ -245,7 +245,7 @@ class Run:
             return
         if end.what and self.course.needs_all:
             what, _, hint = end.what.partition("\n")
-            self._end_for(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
+            self._end_because(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
         elif end.code and self.workload.fail_fast and not self.workload.led:
             victim = self.workload.is_victim(end.status or 0, FailedPart(end.output, end.error))
             self._follow(self.course.failed(index, victim=victim))
@@ -285,7 +285,7 @@ class Run:
         self.ranks_over(index)
         if self.course.needs_all:
             # Also when its part is done: nobody can tell whether the others still need the pod.
-            self._end_for(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
+            self._end_because(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
                 self._follow(self.course.to(Phase.ALL_END))
         self.course = self.course.answered(index)
@@ -295,6 +295,7 @@ class Run:
     def pod_left(self, index: int) -> None:
         """A pod whose part is over has ended: nothing more is read there."""
         self.afterwards.gone(index)
+        self.why.heard(index, None)
         if self._parts_over:
             self._judge_if_over()
 
@@ -307,10 +308,10 @@ class Run:
             self.afterwards.stop(told=True)
             self._judge_if_over()
         else:
-            self._end_for(end, told=told)
+            self._end_because(end, told=told)
 
-    def _end_for(self, end: JobEnd, *, told: bool = False) -> None:
-        """The same, also when the part that was over last is the reason."""
+    def _end_because(self, end: JobEnd, *, told: bool = False) -> None:
+        """The same, but when all parts are over, too: the one that ended last may be the reason."""
         self.afterwards.stop(told=told or is_told(end))
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
