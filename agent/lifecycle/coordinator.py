@@ -13,7 +13,7 @@ from agent.connection import ANSWER_SECONDS
 from agent.decide import messages
 from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked, merged
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing, SystemFault
+from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.peer import Peer
@@ -23,6 +23,7 @@ from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
+from agent.lifecycle.pod.sshd import SshdGivenUp
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.idling import Idling
 from agent.lifecycle.runs.own_parts import Parts
@@ -270,7 +271,7 @@ class Coordinator:
         """The job cannot go on."""
         others = isinstance(error, (PeersMissing, IdentityRefused, PeerLost))
         end = from_error(error, "" if others else self._pod.where(0))
-        if self._phase is JobPhase.SLEEPING and isinstance(error, SystemFault):  # sshd: nobody could come back
+        if self._phase is JobPhase.SLEEPING and isinstance(error, SshdGivenUp):
             self._pod.log.error(f"the cluster ends in its sleep: {end}")
             self._wake(end)
         else:

@@ -24,6 +24,10 @@ LAST_LINES = 8
 """What it said last, for the error when it ends."""
 
 
+class SshdGivenUp(SystemFault):
+    """It dies again and again: nobody can reach this pod any more."""
+
+
 class Sshd:
     """`listening()` is called once, when every address listens. Errors are raised into the loop."""
 
@@ -119,7 +123,7 @@ class Sshd:
         if not self._announced or len(self._restarts) > MOST_RESTARTS:
             too_old = any(line.startswith(self._pod.dir.sshd_config) and "Bad " in line for line in self._last)
             hint = f"OpenSSH {OLDEST_OPENSSH} or later is needed" if too_old else ""
-            raise SystemFault(f"sshd ended with status {status}: {self._last_words()}", hint)
+            raise SshdGivenUp(f"sshd ended with status {status}: {self._last_words()}", hint)
         self._pod.log.warning(f"sshd ended with status {status} and is started again: {self._last_words()}")
         self._launch()
 
