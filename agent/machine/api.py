@@ -83,6 +83,8 @@ class Child(Protocol):
     """A process started by the agent, leader of a session of its own."""
 
     pid: int
+    is_paused: bool
+    """What it prints stays in its pipes, because too much of what it printed before is unread."""
 
     def signal(self, number: int) -> None:
         """Send a signal to every process of its group; one that is gone is ignored."""

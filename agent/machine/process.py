@@ -69,7 +69,7 @@ class RunningChild:
         self._ended = ended
         self._pipes: dict[int, tuple[IO[bytes], Callable[[bytes], None]]] = {}
         """Those that are open, by descriptor, and where their bytes go."""
-        self._paused = False
+        self.is_paused = False
         self._abandons = False
         """Time is up for those who hold the pipes of a child that has ended."""
         self._awaits_group = False
@@ -118,13 +118,13 @@ class RunningChild:
         if self._emitter is None or not self._emitter.is_far_behind:
             self._read(fd, READ_BYTES)
             return
-        self._paused = True
+        self.is_paused = True
         for other in self._pipes:
             self._loop.forget(other)
         self._emitter.on_relief(self._resume)
 
     def _resume(self) -> None:
-        self._paused = False
+        self.is_paused = False
         if self._abandons:
             self._abandon()
         else:
@@ -187,7 +187,7 @@ class RunningChild:
     def _abandon(self) -> None:
         """No more patience with those who hold the pipes, unless it is we who do not read."""
         self._abandons = True
-        if self._paused:
+        if self.is_paused:
             return
         for fd in list(self._pipes):
             self._read_rest(fd)

@@ -57,6 +57,7 @@ class FakeChild:
         self.marks: RunMarks | None = None
         self.signals: list[int] = []
         self.awaits_group = False
+        self.is_paused = False
         self.over = False
         self._ended = ended
         self.output = output

@@ -700,6 +700,20 @@ def test_an_mpirun_that_stays_when_every_rank_has_ended_is_ended(
     assert printed(world, 0, run, hosts[0]).startswith(6 * b"late\n")
 
 
+@pytest.mark.parametrize("words", [b"", SAID], ids=["ranks are over", "it said so"])
+def test_an_mpirun_that_waits_for_who_reads_the_pod_s_log_is_not_ended(words: bytes) -> None:
+    """What it prints stays in its pipe, and it cannot end before that is read: no sign that it hangs."""
+    world = sleeping(2, life=Life(0, 84, output=words))
+    run, mpirun, note = mpi_run(world, 0)
+    note(0, "started 9\nended 0\n")
+    mpirun.is_paused = True
+    world.wait(80)
+    mpirun.is_paused = False
+    mpirun.output(1, b"the rest\n")
+    assert ends(world, 0, run)["end"]["code"] == 0
+    assert mpirun.signals == [] and printed(world, 0, run, 0) == words + b"the rest\n", world.dump()
+
+
 @pytest.mark.parametrize(
     ("message", "said"),
     [

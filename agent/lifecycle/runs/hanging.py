@@ -20,14 +20,16 @@ AFTER_RANKS_SECONDS = 5.0
 
 @dataclass
 class Hanging:
-    """Watches this pod's part of an MPI run. `goes_on`: it has begun, and was not told to end.
+    """Watches this pod's part of an MPI run.
 
-    `ranks_over` is told when all ranks of this pod have ended; `end` gets why the process hangs.
+    `goes_on`: it has begun, and was not told to end. `is_paused`: what the process prints has to wait, so that it
+    cannot end. `ranks_over` is told when all ranks of this pod have ended; `end` gets why the process hangs.
     """
 
     _machine: Machine
     _files: PartFiles
     _output: PartOutput
+    _is_paused: Callable[[], bool]
     _goes_on: Callable[[], bool]
     _ranks_over: Callable[[], None]
     _end: Callable[[str], None]
@@ -53,7 +55,7 @@ class Hanging:
     def _end_if_it_hangs(self) -> None:
         silent = self._machine.now() - self._output.printed
         # Ranks of other pods may run, and print.
-        if silent < ENDING_SECONDS or not self._files.is_ending(self._output.text()):
+        if self._is_paused() or silent < ENDING_SECONDS or not self._files.is_ending(self._output.text()):
             self._look_for_the_end()
         else:
             self._end(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
@@ -73,6 +75,8 @@ class Hanging:
 
     def _end_when_silent(self, latest: float) -> None:
         left = min(self._output.printed + AFTER_RANKS_SECONDS, latest) - self._machine.now()
+        if self._is_paused():
+            left = AFTER_RANKS_SECONDS
         if left > 0:
             self._later(left, lambda: self._end_when_silent(latest))
         else:

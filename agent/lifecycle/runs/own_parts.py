@@ -114,7 +114,7 @@ class Parts:
 
     def printed(self) -> float | None:
         """When a part of an exclusive run last printed; None when there is none."""
-        times = [part.output.printed for part in self._parts.values() if part.workload.exclusive and not part.over]
+        times = [part.printed() for part in self._parts.values() if part.workload.exclusive and not part.over]
         return max(times) if times else None
 
     def _done_if_idle(self) -> None:

@@ -96,14 +96,22 @@ class RunPart:
         """It was told to end, by the coordinator or because this pod ends."""
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
-        begun, end = (lambda: self._phase is PartPhase.BEGUN), self._end_hanging
-        self.hanging = Hanging(self._machine, self._files, self.output, begun, self._ranks_over, end)
+        begun, paused, end = (lambda: self._phase is PartPhase.BEGUN), (lambda: self._is_paused), self._end_hanging
+        self.hanging = Hanging(self._machine, self._files, self.output, paused, begun, self._ranks_over, end)
         over, stop = (lambda: self.over), self._stop_process
         self._saving = Saving(pod, context, self.marks, workload.led, over, self._ranks_over, stop)
 
     @property
     def over(self) -> bool:
         return self._phase is PartPhase.OVER
+
+    def printed(self) -> float:
+        """When its process last printed something: now, while what it prints has to wait for a slow reader."""
+        return self._machine.now() if self._is_paused else self.output.printed
+
+    @property
+    def _is_paused(self) -> bool:
+        return self.process is not None and self.process.is_paused
 
     def prepare(self) -> None:
         """Make directories and files of the run, and look for the programs and files that this pod is to start."""
@@ -339,7 +347,7 @@ class RunPart:
         if self._phase is not PartPhase.BEGUN:
             return
         now = self._machine.now()
-        left = self.output.printed + PROGRESS_SECONDS - now
+        left = self.printed() + PROGRESS_SECONDS - now
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
         if left <= 0 and (doing := self.workload.progress(self._files.record_so_far())):
             self.output.say(progress_text(self.context.run_id, now - self._begun_at, doing))
