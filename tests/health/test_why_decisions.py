@@ -244,6 +244,9 @@ def test_ranks_on_a_pod_that_does_not_answer_are_not_blamed() -> None:
     assert (found.status, found.culprits) == ("unclear", ())
     assert "perhaps for rank 2" in found.sentence
     assert "pod 2 gave no records: no answer within 8 s" in found.sentence
+    failed = PodRecords(2, "p2", "", sources=(Source("processes", "unavailable", "the look took too long"),))
+    found = diagnose(seen._replace(pods=(*seen.pods[:2], failed)))
+    assert (found.status, found.culprits) == ("unclear", ())
 
 
 def test_each_source_says_why_it_is_missing() -> None:

@@ -79,6 +79,15 @@ def members(collected: Collected) -> tuple[GroupMember, ...]:
     return tuple(_unique(found) + _absent(collected, found))
 
 
+def blind_pods(collected: Collected) -> list[str]:
+    """Why pods may not have shown all of their ranks."""
+    reasons = [f"pod {pod} gave no records: {why}" for pod, why in sorted(collected.silent.items())]
+    cut = [pod for pod in collected.pods if "processes" in pod.left_out]
+    reasons += [f"pod {pod.pod} could not tell of all: left out {pod.left_out}" for pod in cut]
+    failed = [(pod.pod, one.why) for pod in collected.pods for one in pod.sources if one.name == "processes"]
+    return reasons + [f"pod {pod} gave no records: {why}" for pod, why in failed]
+
+
 def _unique(found: list[GroupMember]) -> list[GroupMember]:
     """A rank that was started again lives: what is left of its first process is not the rank."""
     living = {one.rank for one in found if not one.is_dead and one.rank is not None}
@@ -93,9 +102,7 @@ def _absent(collected: Collected, found: list[GroupMember]) -> list[GroupMember]
         return []
     named = {rank for one in found for group in one.groups for rank in group.ranks}
     missing = sorted((named | set(range(collected.ranks or 0))) - seen)
-    reasons = [f"pod {pod} gave no records: {why}" for pod, why in sorted(collected.silent.items())]
-    cut = [pod for pod in collected.pods if "processes" in pod.left_out]
-    reasons += [f"pod {pod.pod} could not tell of all: left out {pod.left_out}" for pod in cut]
+    reasons = blind_pods(collected)
     reasons += ["it left no dump"] if collected.trigger == "watchdog" and not reasons else []
     unseen = "; ".join(reasons)
     start = len(_unique(found))
