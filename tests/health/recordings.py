@@ -47,7 +47,7 @@ def process_of(rank: int, answers: Mapping[str, Any]) -> Process:
     """A rank, from the raw answers."""
     process = _process(answers, rank)
     if "recorder" not in answers:
-        return process
+        return process._replace(stays=True)  # it was recorded once, of a program that stood still
     gloo, nccl = (read_recorder(_text(answers[name])) for name in ("recorder", "nccl"))
     first = answers["recorder"] if answers["before"] == "same" else answers["before"]
     groups = since(both(gloo, nccl).groups, read_recorder(_text(first)).groups)

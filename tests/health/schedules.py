@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from agent.health.why.places import stays
 from agent.health.why.records import (
     Collected,
     Frame,
@@ -29,6 +30,8 @@ FAULTS = ("none", "asleep", "stopped", "dead", "gil", "other operation", "other 
 NAMES = ("all_reduce", "broadcast", "_allgather_base")
 TORCH = "/opt/train/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 TRAIN = "/workspace/train.py"
+MPI = {"all_reduce": "Allreduce", "broadcast": "Bcast", "_allgather_base": "Allgather", "send": "Send", "recv": "Recv"}
+Backend = Literal["gloo", "nccl", "mpi"]
 Kind = Literal["collective", "send", "recv", "compute", "sync", "halt"]
 
 
@@ -74,9 +77,11 @@ class World:
     random: random.Random
     ranks: list[Rank]
     groups: list[tuple[int, ...]]
-    backend: Literal["gloo", "nccl"]
+    backend: Backend
     fault: str
     guilty: set[int]
+    apart: frozenset[int] = frozenset()
+    """Ranks of MPI that take part in nothing, and are well."""
     done: dict[tuple[int, int], int] = field(default_factory=dict)
     """What `completed` has found: what is over stays over."""
 
@@ -147,35 +152,37 @@ class World:
         return taken
 
 
-def make(seed: int) -> World:
-    """A world that has not begun, with one of FAULTS."""
+def make(seed: int, *, mpi: bool = False) -> World:
+    """A world that has not begun, with one of FAULTS: of torch, or of MPI, where some ranks may be in no group."""
     chance = random.Random(seed)
     fault = FAULTS[seed % len(FAULTS)]
     size = chance.randint(3, 8)
-    groups = [tuple(range(size))]
+    apart = frozenset(chance.sample(range(size), chance.randint(0, size - 2)) if mpi and chance.random() < 0.5 else ())
+    together = [rank for rank in range(size) if rank not in apart]
+    groups = [tuple(together)]
     for _ in range(chance.randint(0, 3)):
-        groups.append(tuple(sorted(chance.sample(range(size), chance.randint(2, size)))))
-    backend: Literal["gloo", "nccl"] = chance.choice(("gloo", "nccl"))
-    ranks = [Rank([]) for _ in range(size)]
+        groups.append(tuple(sorted(chance.sample(together, chance.randint(2, len(together))))))
+    backend: Backend = "mpi" if mpi else chance.choice(("gloo", "nccl"))
+    ranks = [Rank([Step("halt")] if rank in apart else []) for rank in range(size)]
     for _ in range(chance.randint(8, 30)):
         _common(chance, ranks, groups, backend)
-    for rank in ranks:  # as programs end: who is through waits for the others
-        rank.steps += [Step("collective", 0, "all_reduce"), Step("sync")]
-    world = World(chance, ranks, groups, backend, fault, set())
+    for rank in together:  # as programs end: who is through waits for the others
+        ranks[rank].steps += [Step("collective", 0, "all_reduce"), Step("sync")]
+    world = World(chance, ranks, groups, backend, fault, set(), apart)
     _spoil(world)
     return world
 
 
 def _common(chance: random.Random, ranks: list[Rank], groups: list[tuple[int, ...]], backend: str) -> None:
     """One operation of some ranks, in the order that all keep."""
-    if chance.random() < 0.15 and backend == "gloo":
-        sender, receiver = chance.sample(range(len(ranks)), 2)
+    if chance.random() < 0.15 and backend != "nccl":
+        sender, receiver = chance.sample(groups[0], 2)
         ranks[sender].steps.append(Step("send", peer=receiver))
         ranks[receiver].steps.append(Step("recv", peer=sender))
         return
     number = chance.randrange(len(groups))
     step = Step("collective", number, chance.choice(NAMES), chance.choice(("[4] float", "[1024, 8] float")))
-    syncs = backend == "gloo" or chance.random() < 0.3
+    syncs = backend != "nccl" or chance.random() < 0.3
     for rank in groups[number]:
         ranks[rank].steps += [Step("compute")] * chance.randint(0, 2) + [step] + [Step("sync")] * syncs
 
@@ -183,7 +190,7 @@ def _common(chance: random.Random, ranks: list[Rank], groups: list[tuple[int, ..
 def _spoil(world: World) -> None:
     chance = world.random
     count = {"none": 0, "two": 2, "other order": 0}.get(world.fault, 1)
-    for rank in chance.sample(range(len(world.ranks)), count):
+    for rank in chance.sample(world.groups[0], count):
         own = world.ranks[rank]
         places = [at for at, step in enumerate(own.steps) if step.kind == "collective"]
         if not places:
@@ -205,7 +212,7 @@ def _spoil(world: World) -> None:
 
 def _swap(world: World) -> None:
     """Two operations of different groups the other way round on one rank, with what lies between."""
-    for own in world.random.sample(world.ranks, len(world.ranks)):
+    for own in world.random.sample(world.ranks, len(world.ranks)):  # those apart have nothing to swap
         places = [at for at, step in enumerate(own.steps) if step.kind == "collective"]
         pairs = [(a, b) for a, b in pairwise(places) if own.steps[a].group != own.steps[b].group]
         if pairs:
@@ -273,8 +280,10 @@ def _process(world: World, rank: int, sees: Sight, before: Process | None) -> Pr
     step = own.step
     over = step is None
     state: ProcessState = "gone" if over else own.state
-    groups = () if rank in sees.deaf or state in ("gone", "T") else _groups(world, rank, sees, before)
+    is_deaf = world.backend == "mpi" or rank in sees.deaf or state in ("gone", "T")
+    groups = () if is_deaf else _groups(world, rank, sees, before)
     alive = state != "gone"
+    threads = (_thread(world, own),) if alive and sees.stacks else ()
     return Process(
         pid=100 + rank,
         parent=1,
@@ -282,9 +291,10 @@ def _process(world: World, rank: int, sees: Sight, before: Process | None) -> Pr
         role="rank",
         rank=rank,
         waiting=(_waiting(own, state),) if alive and sees.calls else (),
-        threads=(_thread(world, own),) if alive and sees.stacks else (),
+        threads=threads,
         holds_gil=own.holds_gil or None,
         groups=groups,
+        stays=stays(before.threads, threads) if world.backend == "mpi" and before and state == "S" else None,
     )
 
 
@@ -299,7 +309,7 @@ def _groups(world: World, rank: int, sees: Sight, before: Process | None) -> tup
         found.append(
             GroupProgress(
                 name,
-                world.backend,
+                "nccl" if world.backend == "nccl" else "gloo",
                 len(entered),
                 done,
                 recent=tuple(recent[(done or 0) :][:4] + recent[-2:]),
@@ -320,6 +330,10 @@ def _waiting(own: Rank, state: ProcessState) -> Waiting:
 def _thread(world: World, own: Rank) -> Thread:
     step = own.step or Step("compute")
     own_frame = Frame("main", TRAIN, 10 + own.at)
+    if world.backend == "mpi":  # each group has its line in a loop
+        call = MPI.get(step.name if step.kind == "sync" else step.kind)
+        called = [Frame(f"PMPI_{call}", "libmpi.so")] if call else []
+        return Thread("MainThread", (*called, Frame("main", TRAIN, 10 + step.group)), own.holds_gil)
     if step.kind in ("send", "recv"):
         name = "dst" if step.kind == "send" else "src"
         return Thread("MainThread", (Frame(step.kind, TORCH, 1, {name: str(step.peer)}), own_frame))

@@ -20,7 +20,7 @@ from agent.health.why.records import (
     Source,
     Thread,
 )
-from tests.health.recordings import collected, pods_said
+from tests.health.recordings import Change, collected, pods_said
 
 
 def blamed(found: Diagnosis) -> dict[int | None, Fault]:
@@ -158,14 +158,50 @@ def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
     ],
 )
 def test_an_operation_that_only_a_native_stack_shows_has_no_name(late: bool, words: str) -> None:
-    """Recorded of mpi4py, with the stacks of a program in C++."""
-    waits = Thread("main", (Frame("c10d::ProcessGroupNCCL::WorkNCCL::wait", "libtorch_cuda.so"),))
+    """Recorded of mpi4py, with the stacks of a torch without a recorder."""
+    wait = Frame("c10d::ProcessGroupNCCL::WorkNCCL::wait", "libtorch_cuda.so")
+    waits = Thread("main", (wait, Frame("main", "/app/train.py", 3)))
 
     def change(process: Process) -> Process:
         threads = (waits,) if process.rank != 2 else process.threads if late else ()
         return process._replace(threads=threads, waiting=process.waiting if late else ())
 
     assert words in diagnose(collected("mpi4py", change)).sentence
+
+
+def unchanged(process: Process) -> Process:
+    return process
+
+
+def elsewhere(process: Process) -> Process:
+    return process._replace(threads=(Thread("main", (Frame("work", "/workspace/mpi.py", 20),)),))
+
+
+def calls(function: str, line: int = 10) -> Change:
+    stack = (Frame(function, "libmpi.so"), Frame("<module>", "/workspace/mpi.py", line))
+    return lambda process: process._replace(threads=(Thread("main", stack),))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {0: elsewhere},
+        {0: calls("PMPI_Barrier", line=11)},
+        {0: calls("PMPI_Allreduce")},
+        {0: lambda process: process._replace(stays=False)},
+        {2: lambda process: process._replace(stays=False)},
+        {2: lambda process: process._replace(stays=None)},
+        {2: calls("PMPI_Recv")},
+        {2: calls("MPI_Init_thread")},
+        {0: calls("PMPI_Recv"), 1: elsewhere, 3: elsewhere},
+        *(dict.fromkeys((0, 1, 3), calls(f"MPI_{name}")) for name in ("Recv", "Mprobe", "Waitsome", "Test")),
+    ],
+)
+def test_no_stack_of_mpi_blames_a_rank_that_may_have_no_part_in_an_operation(changes: dict[int, Change]) -> None:
+    """Recorded of mpi4py, three ranks in a barrier and one asleep, and what would make another hang of it."""
+    found = diagnose(collected("mpi4py", lambda one: changes.get(one.rank or 0, unchanged)(one)))
+    assert (found.status, found.culprits) == ("unclear", ())
+    assert found.sentence.startswith("cannot tell who holds the others up: ")
 
 
 @pytest.mark.parametrize("fault", ["stopped", "dead"])

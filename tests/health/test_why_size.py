@@ -56,8 +56,12 @@ SHAPES: dict[str, tuple[str, Rank]] = {
     "a pipeline": ("hangs", lambda one, size: receiving(one, one - 1) if one else rank(0, syscall="read")),
     "a ring": ("circle", lambda one, size: receiving(one, (one - 1) % size)),
     "half are not in MPI": (
-        "hangs",
+        "unclear",
         lambda one, size: rank(one, IN_BARRIER) if one % 2 else rank(one, syscall="clock_nanosleep"),
+    ),
+    "one is not in MPI": (
+        "hangs",
+        lambda one, size: (rank(one, IN_BARRIER) if one else rank(0))._replace(stays=True),
     ),
 }
 

@@ -10,7 +10,7 @@ from agent.decide.diagnosis import Diagnosis
 from agent.decide.words import count_text
 from agent.health.why import telling
 from agent.health.why.culprits import Blame, Blames, judge
-from agent.health.why.members import GroupMember, members
+from agent.health.why.members import GroupMember, blind_pods, members
 from agent.health.why.places import main_frames
 from agent.health.why.ras_view import RasView, view
 from agent.health.why.records import Collected
@@ -29,7 +29,7 @@ def diagnose(collected: Collected) -> Diagnosis:
     """Who holds the others up and where it is, or that nobody does, or that it cannot be told."""
     if collected.diagnosis is not None:
         return collected.diagnosis
-    picture = WaitGraph(members(collected))
+    picture = WaitGraph(members(collected), are_all=not blind_pods(collected))
     ras = _ras(collected, picture.members)
     judgement = judge(picture)
     blames = judgement.blames or _by_ras(picture, ras, judgement)
@@ -51,13 +51,17 @@ def _answer(
     if not ranks:
         return "unclear", _no_ranks(collected), ()
     if blames:
-        return "hangs", telling.sentence(blames, ranks), _unmoved(collected)
+        return "hangs", telling.sentence(blames, ranks), _unmoved(collected, judgement)
     if judgement.moves or (ras is not None and ras.moves and ras.is_ours and not picture.waits):
         return "moves", MOVES, ()
     if judgement.differ:
         return "unclear", telling.differ(judgement, ranks), ()
     if judgement.unknown or (judgement.open and not judgement.circle):
-        return "unclear", telling.waiting(judgement, ranks, picture.waits), common_and_odd(ranks)[0]
+        lines, odd = common_and_odd(ranks)
+        waiters = {one.waiter for one in picture.waits}
+        shown = [one for one in odd if one.key not in waiters] if judgement.open else []
+        sentences = (telling.waiting(judgement, ranks, picture.waits), *_odd(shown, ranks))
+        return "unclear", "; and ".join(sentences), lines
     if judgement.circle:
         sentence, lines = telling.circle(judgement, ranks)
         return "circle", sentence, lines
@@ -71,9 +75,11 @@ def _no_ranks(collected: Collected) -> str:
     return "cannot tell: no pod showed a rank of the run" + (f" ({silent})" if silent else "")
 
 
-def _unmoved(collected: Collected) -> tuple[str, ...]:
+def _unmoved(collected: Collected, judgement: Blames) -> tuple[str, ...]:
     if collected.trigger == "watchdog":
         return ("torch's watchdog wrote that down before it ended the ranks",)
+    if any(one.wait is not None and one.wait.kind == "stack" for one in judgement.blames):
+        return ("the ranks that wait were at the same place at two looks",)
     if collected.apart is None:
         return ("it was looked at once: whether a number moves is not known",)
     return (f"no number that counts here moved within {collected.apart:.1f} s",)
@@ -100,12 +106,16 @@ def _by_stacks(ranks: Sequence[GroupMember]) -> tuple[Status, str, tuple[str, ..
     """Nothing says who waits for whom: the most common stack, and the odd ones."""
     lines, odd = common_and_odd(ranks)
     if odd:
-        others = len(ranks) - len(odd)
-        told = [telling.told(Blame(one.key, "odd", None, others), ranks) for one in odd[: telling.MOST_NAMED]]
-        return "unclear", f"no source says who waits for whom; {'; and '.join(told)}", lines
+        return "unclear", f"no source says who waits for whom; {'; and '.join(_odd(odd, ranks))}", lines
     if not lines:
         return "unclear", "cannot tell: no source showed what the ranks do", ()
     return "unclear", "cannot tell: no rank is known to wait for another, and no stack is odd", lines
+
+
+def _odd(odd: Sequence[GroupMember], ranks: Sequence[GroupMember]) -> list[str]:
+    """A sentence for each of the first."""
+    others = len(ranks) - len(odd)
+    return [telling.told(Blame(one.key, "odd", None, others), ranks) for one in odd[: telling.MOST_NAMED]]
 
 
 def common_and_odd(ranks: Sequence[GroupMember]) -> tuple[tuple[str, ...], tuple[GroupMember, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from agent.decide.diagnosis import Place
-from agent.health.why.records import Frame, Process, Waiting
+from agent.health.why.records import Frame, Process, Thread, Waiting
 from agent.health.why.stacks import frame_text, user_frame
 
 MOST_DETAILS = 6
@@ -37,11 +37,14 @@ ASLEEP = frozenset(
 _DECORATORS = frozenset({"wrapper", "inner", "_fn"})
 _TORCH = re.compile(r"torch/distributed/(distributed_c10d|rendezvous|nn/functional|_functional_collectives)\.py$")
 _MPI = re.compile(r"P?MPI_([A-Z]\w+)")
-_NATIVE_WAIT = re.compile(r"(c10d::|gloo::|nccl[A-Z]|cuda\w*Synchronize|cuStreamSynchronize|cuEventSynchronize)")
-_POINT_TO_POINT = re.compile(r"i?(recv|send)(_\w+)?|Recv|Send|Sendrecv|recv_object_list|send_object_list", re.ASCII)
-_MPI_POINT_TO_POINT = frozenset(
-    ["Recv", "Send", "Ssend", "Rsend", "Bsend", "Mrecv", "Sendrecv", "Wait", "Waitall", "Waitany", "Probe"]
+_MPI_COLLECTIVE = re.compile(
+    r"(barrier|bcast|scan|exscan|(all)?gatherv?|scatterv?|(all)?reduce|reduce_scatter(_block)?|alltoall[vw]?)"
+    r"|finalize|win_(create|allocate|fence|free)\w*|comm_(create|dup|split)\w*|file_(open|close|\w+_all)",
+    re.IGNORECASE,
 )
+"""Those for which a rank may wait for all others of its communicator; all other calls wait for some ranks, or none."""
+_NATIVE_WAIT = re.compile(r"(c10d::|gloo::|nccl[A-Z]|cuda\w*Synchronize|cuStreamSynchronize|cuEventSynchronize)")
+_POINT_TO_POINT = re.compile(r"i?(recv|send)(_\w+)?", re.ASCII)
 _LOADER = re.compile(r"torch/utils/data/|multiprocessing/(connection|queues)\.py$")
 
 
@@ -61,16 +64,27 @@ class Activity(NamedTuple):
 def activity(process: Process) -> Activity:
     """What its main thread waits for, as far as the stack shows."""
     frames = main_frames(process)
-    for at, frame in enumerate(frames):
-        if found := _waits(frame, frames[at:]):
-            return found
+    if found := _operation(frames):
+        return found
     first = process.waiting[0] if process.waiting else None
     in_files = first is not None and first.syscall in ASLEEP and not first.file.startswith("socket:")
     sleeps = in_files or "D" in (process.state, first.state if first else "")
     loads = any(_LOADER.search(frame.file) for frame in frames)
-    if any(frame.is_native and _NATIVE_WAIT.match(frame.function) for frame in frames):
-        return Activity("collective")
     return Activity("elsewhere" if sleeps or loads else "unknown")
+
+
+def stays(first: Sequence[Thread], second: Sequence[Thread]) -> bool:
+    """Whether a rank was in the same operation at the same place of its program at both looks, or in none at both."""
+    if not first or not second:
+        return False
+    before, after = first[0].frames, second[0].frames
+    operation = _operation(before)
+    return operation == _operation(after) and (operation is None or code_of(before) == code_of(after))
+
+
+def code_of(frames: Sequence[Frame]) -> tuple[tuple[str, int | None, str], ...]:
+    """The place of the program: its Python frames, the innermost first."""
+    return tuple((frame.file, frame.line, frame.function) for frame in frames if not frame.is_native)
 
 
 def main_frames(process: Process) -> Sequence[Frame]:
@@ -102,29 +116,38 @@ def place(process: Process, children: Sequence[Process] = ()) -> Place:
     return Place("python", text + _through(frames, call) + _child(frames, children), details)
 
 
+def _operation(frames: Sequence[Frame]) -> Activity | None:
+    """The call in which a rank waits for others."""
+    for at, frame in enumerate(frames):
+        if found := _waits(frame, frames[at:]):
+            return found
+    waits = any(frame.is_native and _NATIVE_WAIT.match(frame.function) for frame in frames)
+    return Activity("collective") if waits else None
+
+
 def _waits(frame: Frame, outer: Sequence[Frame]) -> Activity | None:
     if frame.is_native:
         found = _MPI.fullmatch(frame.function)
-        if not found or found[1].startswith(("Init", "Finalize_f")):
+        if not found:
             return None
-        return Activity("point to point" if found[1] in _MPI_POINT_TO_POINT else "collective", f"MPI_{found[1]}")
+        is_collective = _MPI_COLLECTIVE.fullmatch(found[1])
+        return Activity("collective" if is_collective else "point to point", f"MPI_{found[1]}")
+    if not _TORCH.search(frame.file) or frame.function in _DECORATORS:
+        return None
     if _POINT_TO_POINT.fullmatch(frame.function):
         return _point_to_point(frame)
-    if _TORCH.search(frame.file) and frame.function not in _DECORATORS:
-        caller = next((one for one in outer[1:] if _TORCH.search(one.file) and one.function not in _DECORATORS), frame)
-        if _POINT_TO_POINT.fullmatch(caller.function):
-            return _point_to_point(caller)
-        return Activity("collective", caller.function.lstrip("_"))
-    return None
+    caller = next((one for one in outer[1:] if _TORCH.search(one.file) and one.function not in _DECORATORS), frame)
+    if _POINT_TO_POINT.fullmatch(caller.function):
+        return _point_to_point(caller)
+    return Activity("collective", caller.function.lstrip("_"))
 
 
-def _point_to_point(frame: Frame) -> Activity | None:
-    receives = "recv" in frame.function.lower()
-    names = ("src", "source", "group_src", "peer") if receives else ("dst", "dest", "group_dst", "peer")
-    for name in names:
+def _point_to_point(frame: Frame) -> Activity:
+    receives = "recv" in frame.function
+    for name in ("src", "group_src", "peer") if receives else ("dst", "group_dst", "peer"):
         if (value := frame.arguments.get(name, "")).isdecimal():
             return Activity("point to point", frame.function, int(value), receives, name.startswith("group_"))
-    return Activity("point to point", frame.function, None, receives) if _TORCH.search(frame.file) else None
+    return Activity("point to point", frame.function, None, receives)
 
 
 def _through(frames: Sequence[Frame], call: str) -> str:

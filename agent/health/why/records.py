@@ -22,9 +22,7 @@ MOST_ODD = 16
 
 ProcessState = Literal["R", "S", "D", "T", "t", "Z", "X", "I", "gone", "?"]
 """As in /proc, read before any debugger looked; gone: it was the run's, and is not there any more."""
-TELLING_ARGUMENTS = frozenset(
-    {"src", "dst", "source", "dest", "group_src", "group_dst", "peer", "tag", "recvtag", "sendtag", "root"}
-)
+TELLING_ARGUMENTS = frozenset({"src", "dst", "group_src", "group_dst", "peer", "tag", "root"})
 """Arguments of a frame that say whom a rank waits for: the only ones that are kept, as others may hold secrets."""
 
 
@@ -119,6 +117,9 @@ class Process(NamedTuple):
     holds_gil: bool | None = None
     """A thread holds the GIL and none lets it go: its Python code does not answer. None: not known."""
     groups: tuple[GroupProgress, ...] = ()
+    stays: bool | None = None
+    """At two looks its native stack was in the same operation at the same place of the program, or in none. None: it
+    was not looked at twice."""
 
 
 class Source(NamedTuple):

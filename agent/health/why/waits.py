@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from agent.health.why.members import GroupMember
-from agent.health.why.places import Activity, activity
+from agent.health.why.places import Activity, activity, code_of, main_frames
 from agent.health.why.recorder import NO_ENTRIES
 from agent.health.why.records import GroupProgress, Operation
 
@@ -60,8 +60,10 @@ class Wait(NamedTuple):
 class WaitGraph:
     """All members and what each of them waits for."""
 
-    def __init__(self, members: Sequence[GroupMember]) -> None:
+    def __init__(self, members: Sequence[GroupMember], *, are_all: bool = True) -> None:
+        """are_all: there is no rank that nobody saw or knows of."""
         self.members = members
+        self._are_all = are_all
         self._by_rank = {one.rank: one for one in members if one.rank is not None}
         self.activities: Sequence[Activity] = [
             activity(one.process) if one.process else Activity("unknown") for one in members
@@ -214,7 +216,7 @@ class WaitGraph:
         return self._by_rank.get(rank) if progress.group == DEFAULT_GROUP else None
 
     def _by_stack(self, numbered: set[int]) -> Iterator[Wait]:
-        """Ranks without a recorder whose stack is in an operation: they wait for those that are in none."""
+        """Ranks without a recorder whose stack is in an operation. No stack tells the ranks that take part in it."""
         for member in self.members:
             at = self.activities[member.key]
             if member.key in numbered or at.kind not in IN_OPERATIONS:
@@ -223,22 +225,35 @@ class WaitGraph:
                 continue  # its numbers say that it waits for nobody
             group = GroupName(DEFAULT_GROUP, "")
             operation = at.operation or "a collective operation"
-            if member.groups:  # in which of its groups is not known
-                yield Wait(member.key, "stack", operation, None, group, frozenset(), is_open=True)
-                continue
-            sure, doubtful = self._outside
-            yield Wait(member.key, "stack", operation, None, group, sure, doubtful, is_open=at.peer is None)
+            blockers = frozenset() if member.groups else self._left_out
+            yield Wait(member.key, "stack", operation, None, group, blockers, self._unseen, is_open=not blockers)
 
     @cached_property
-    def _outside(self) -> tuple[frozenset[int], frozenset[int]]:
-        """Ranks whose stack is in no operation: those that certainly hold the others up, and those that may."""
-        found = [one.key for one in self.members if self._is_outside(one.key) or one.is_dead or one.is_stopped]
-        sure = frozenset(key for key in found if self._is_certain(key) or (len(found) == 1 and self.is_free(key)))
-        return sure, frozenset(found) - sure
+    def _unseen(self) -> frozenset[int]:
+        return frozenset(one.key for one in self.members if one.unseen)
 
-    def _is_certain(self, key: int) -> bool:
-        """A rank that has ended may have been done."""
-        return self.members[key].is_stopped or self.activities[key].kind == "elsewhere"
+    @cached_property
+    def _left_out(self) -> frozenset[int]:
+        """The one rank that is in no operation, while all others stay in the same one at the same place of the program.
+
+        Where they are at several places they may be in communicators of some ranks, and none needs that rank.
+        """
+        outside = [one for one in self.members if self._is_outside(one.key) or one.is_dead or one.is_stopped]
+        if not self._are_all or len(outside) != 1 or not self._stays_outside(outside[0]):
+            return frozenset()
+        others = [one for one in self.members if one.key != outside[0].key]
+        inside = [(one.process, self.activities[one.key]) for one in others if one.process]
+        codes = [code_of(main_frames(process)) for process, _ in inside]
+        shortest = min(map(len, codes), default=0)  # each stack was cut at its outer end
+        is_one_place = shortest > 0 and len({code[:shortest] for code in codes}) == 1
+        is_one_operation = len({at for _, at in inside}) == 1 and inside[0][1].kind == "collective"
+        holds = is_one_place and is_one_operation and all(process.stays for process, _ in inside)
+        return frozenset({outside[0].key} if holds else ())
+
+    def _stays_outside(self, member: GroupMember) -> bool:
+        """It certainly waits for nobody, and did not at a first look. One that can do nothing is looked at once."""
+        process = member.process
+        return self.is_free(member.key) and (process is None or process.state not in ("R", "S") or bool(process.stays))
 
 
 def _open_number(progress: GroupProgress, lowest: int) -> int | None:

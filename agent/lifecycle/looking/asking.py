@@ -13,6 +13,7 @@ from contextlib import suppress
 from agent.decide.diagnosis import SourceName
 from agent.health.why import ras as ras_of
 from agent.health.why import recorder
+from agent.health.why.places import stays
 from agent.health.why.ras import read_ras
 from agent.health.why.records import GroupProgress, Ras, Thread
 from agent.health.why.stacks import read_py_spy, same_holder
@@ -32,6 +33,11 @@ WORLD = "0"
 MOST_DUMPS = 8
 
 
+def needs_native(process: ProcessSeen, path: str) -> bool:
+    """Where torch records nothing, as in a rank of MPI, only native frames say what it waits in."""
+    return process.rank is not None and not path and process.state in "RS"
+
+
 class Asking:
     """What came, by process, or why nothing did. Each source is asked in a thread of its own."""
 
@@ -40,6 +46,7 @@ class Asking:
         self.groups: dict[int, tuple[GroupProgress, ...]] = {}
         self.threads: dict[int, tuple[Thread, ...]] = {}
         self.gil: dict[int, bool] = {}
+        self.stays: dict[int, bool] = {}
         self.missing: dict[tuple[SourceName, str], list[int]] = {}
         """(source, why) → processes."""
         self.ras: Ras | None = None
@@ -49,6 +56,9 @@ class Asking:
         self._seconds = seconds
         self._began = time.monotonic()
         self._lock = threading.Lock()
+        self._first: dict[int, tuple[float, tuple[Thread, ...]]] = {}
+        """Native stacks of a first look, and when they were taken."""
+        self._looked: dict[int, threading.Event] = {}
         self._dumping = threading.Semaphore(MOST_DUMPS)
 
     def until(self, share: float) -> float:
@@ -113,28 +123,46 @@ class Asking:
 
     def take_stacks(self, spy: str, process: ProcessSeen, path: str) -> None:
         pid = process.pid
-        # Where torch records nothing, as in a rank of MPI, only native frames say what it waits in.
-        native = process.rank is not None and not path and process.state in "RS"
-        threads = self._threads(spy, pid, native=native)
+        threads = self._native_threads(spy, pid) if needs_native(process, path) else ()
+        if threads:
+            self._first[pid] = (time.monotonic(), threads)
+        else:
+            threads = self._threads(spy, pid)
         if threads:
             self.threads[pid] = threads
+        self._has_looked(pid).set()
         if path and process.state not in "Tt" and any(thread.holds_gil for thread in threads):
             # Whoever had the GIL at one moment may have let it go in the next.
             self._wait_between_looks()
-            self.gil[pid] = same_holder(threads, self._threads(spy, pid, native=False))
+            self.gil[pid] = same_holder(threads, self._threads(spy, pid))
 
-    def _threads(self, spy: str, pid: int, *, native: bool) -> tuple[Thread, ...]:
-        with self._dumping:
-            return read_py_spy(self._stacks(spy, pid, native=native))
+    def take_stacks_again(self, spy: str, pid: int) -> None:
+        """Where there are native frames: no number says whether the rank goes on."""
+        self._has_looked(pid).wait(self._left())
+        if pid not in self._first:
+            return
+        at, first = self._first[pid]
+        threading.Event().wait(min(max(0.0, at + APART_SECONDS - time.monotonic()), self._left()))
+        if second := self._native_threads(spy, pid):
+            self.stays[pid] = stays(first, second)
 
-    def _stacks(self, spy: str, pid: int, *, native: bool) -> str:
+    def _has_looked(self, pid: int) -> threading.Event:
+        return self._looked.setdefault(pid, threading.Event())
+
+    def _native_threads(self, spy: str, pid: int) -> tuple[Thread, ...]:
         try:
-            return dump_json(spy, pid, self._at_most(DUMP_SHARE), native=native)
+            with self._dumping:
+                return read_py_spy(dump_json(spy, pid, self._at_most(DUMP_SHARE), native=True))
+        except NoAnswer:
+            return ()
+
+    def _threads(self, spy: str, pid: int) -> tuple[Thread, ...]:
+        try:
+            with self._dumping:
+                return read_py_spy(dump_json(spy, pid, self._at_most(DUMP_SHARE)))
         except NoAnswer as error:
-            if native:
-                return self._stacks(spy, pid, native=False)
             self.lacks("stacks", str(error), pid)
-            return ""
+            return ()
 
     def ask_ras_twice(self, address: str) -> None:
         """Twice: with a stopped process the first question gets no answer, and one answer says not what moves."""

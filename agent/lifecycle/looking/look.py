@@ -16,7 +16,7 @@ from functools import partial
 from agent import wire
 from agent.health.why.records import PodRecords, Process, Source, Thread, Waiting
 from agent.health.why.roles import Role, SeenProcess, roles
-from agent.lifecycle.looking.asking import ALL_SHARE, Asking
+from agent.lifecycle.looking.asking import ALL_SHARE, Asking, needs_native
 from agent.lifecycle.looking.left import dumps_in, noted_ranks, started_ranks
 from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.machine.evidence import processes_of
@@ -85,12 +85,16 @@ def _jobs(
         else:
             why = NO_SOCKET.format(question.why_dir) if question.prepared else "A4_WHY=false"
             asking.lacks("recorder", why, one.pid)
-    for one in processes:
-        if one.is_python and not one.is_ours and role[one.pid] != "launcher":
-            if spy:
-                yield partial(asking.take_stacks, spy, one, sockets.get(one.pid, ""))
-            else:
-                asking.lacks("stacks", NO_PY_SPY, one.pid)
+    python = [one for one in processes if one.is_python and not one.is_ours and role[one.pid] != "launcher"]
+    if not spy:
+        for one in python:
+            asking.lacks("stacks", NO_PY_SPY, one.pid)
+        return
+    for one in python:
+        yield partial(asking.take_stacks, spy, one, sockets.get(one.pid, ""))
+    for one in python:
+        if role[one.pid] == "rank" and needs_native(one, sockets.get(one.pid, "")):
+            yield partial(asking.take_stacks_again, spy, one.pid)
 
 
 def _records(
@@ -128,6 +132,7 @@ def _process(process: ProcessSeen, role: Role, asking: Asking) -> Process:
         threads=asking.threads.get(pid, ()),
         holds_gil=asking.gil.get(pid),
         groups=asking.groups.get(pid, ()),
+        stays=asking.stays.get(pid),
     )
 
 
