@@ -11,6 +11,7 @@ SourceState = Literal["found", "unavailable", "contradicts"]
 Fault = Literal["dead", "stopped", "behind", "other operation", "other size", "device", "waits", "odd"]
 """device: its GPU has not begun what the others wait in; waits: it does not answer; odd: its stack is another than
 most, which blames nobody"""
+Status = Literal["hangs", "circle", "moves", "unclear"]
 PlaceKind = Literal["stopped", "gil", "kernel", "python", "native", "unknown"]
 
 
@@ -59,7 +60,7 @@ class SourceSaid(NamedTuple):
 class Diagnosis(NamedTuple):
     """Why a run stands still."""
 
-    status: Literal["hangs", "circle", "moves", "unclear"]
+    status: Status
     """hangs: a culprit is named; circle: ranks wait for each other, nobody is blamed; moves: nothing hangs; unclear:
     cannot tell who"""
     sentence: str

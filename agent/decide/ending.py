@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from agent import wire
 from agent.cutting import first_of, json_size, visible
+from agent.decide.diagnosis import Diagnosis
 from agent.decide.subset import grouped, pods_text
 from agent.decide.words import count_text, lines
 from agent.errors import AgentError, Exit
@@ -144,6 +145,12 @@ def with_followers(end: JobEnd, failed: Collection[int], ranks: int = 0) -> JobE
         where = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}"
         because = f"{where} ended because of it: a4-agent logs RUN --rank N" if followed else ""
     return end._replace(why=lines(end.why, because))
+
+
+def with_diagnosis(end: JobEnd, found: Diagnosis) -> JobEnd:
+    """The end of a run whose ranks left dumps, with what those say. What names no cause comes after what is known."""
+    ordered = (end.why, found.sentence) if found.status == "unclear" else (found.sentence, end.why)
+    return end._replace(why=lines(*ordered))
 
 
 def with_losses(end: JobEnd, lost: Mapping[int, str], where: Callable[[int], str]) -> JobEnd:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide import ending
+from agent.decide.diagnosis import Diagnosis, Status
 from agent.errors import Exit, PeerLost, SettingsError
 
 LOST = ending.JobEnd(75, "pod 2 was lost", "pod 2")
@@ -125,6 +126,13 @@ LOGS = "ended because of it: a4-agent logs RUN --rank N"
 def test_pods_and_ranks_that_followed_the_first(end: ending.JobEnd, failed: list[int], ranks: int, why: str) -> None:
     """A torchrun that failed itself has none of these ranks."""
     assert ending.with_followers(end, failed, ranks) == end._replace(why=why)
+
+
+@pytest.mark.parametrize(
+    ("status", "why"), [("hangs", "rank 1\nreason"), ("circle", "rank 1\nreason"), ("unclear", "reason\nrank 1")]
+)
+def test_dumps_come_before_the_reason_only_where_they_name_a_cause(status: Status, why: str) -> None:
+    assert ending.with_diagnosis(RANK, Diagnosis(status, "rank 1")) == RANK._replace(why=why)
 
 
 def test_pods_whose_memory_ran_out() -> None:

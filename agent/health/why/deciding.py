@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
 
-from agent.decide.diagnosis import Diagnosis
+from agent.decide.diagnosis import Diagnosis, Status
 from agent.decide.words import count_text
 from agent.health.why import telling
 from agent.health.why.culprits import Blame, Blames, judge
@@ -22,7 +21,6 @@ MOST_CULPRITS = 32
 ODD_SHARE = 0.25
 """At most this share of the ranks is called odd, and always one of three or more."""
 MOVES = "nothing hangs: the operation number moves"
-Status = Literal["hangs", "circle", "moves", "unclear"]
 
 
 def diagnose(collected: Collected) -> Diagnosis:

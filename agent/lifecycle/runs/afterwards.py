@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent.decide.course import Course
+from agent.decide.diagnosis import Diagnosis
+from agent.decide.ending import with_diagnosis
 from agent.decide.facts import Finding
 from agent.decide.part_end import PartEnd
-from agent.decide.words import lines
 from agent.health.why.records import Collected
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.why import Why, decided
@@ -25,7 +26,7 @@ class Afterwards:
         self._told: dict[int, tuple[Finding, ...]] = {}
         self._dumps_asked = self._dumps_over = False
         self._health_timed = self._health_over = False
-        self._sentence = ""
+        self._found: Diagnosis | None = None
         """What dumps say."""
 
     def waits(self, course: Course, ends: Mapping[int, PartEnd]) -> bool:
@@ -58,15 +59,16 @@ class Afterwards:
             return
         self._dumps_over = True
         has_some = any(process.groups for pod in seen.pods for process in pod.processes)
-        found = decided(self._pod, seen) if has_some else None
-        if found is not None:
-            self._why.found, self._sentence = found, found.sentence
+        self._found = decided(self._pod, seen) if has_some else None
+        if self._found is not None:
+            self._why.found = self._found
         self._judge()
 
     def explained(self, judgement: Judgement) -> Judgement:
         """With what dumps say."""
-        end = judgement.end
-        return judgement._replace(end=end._replace(why=lines(self._sentence, end.why))) if end.code else judgement
+        if self._found is None or not judgement.end.code:
+            return judgement
+        return judgement._replace(end=with_diagnosis(judgement.end, self._found))
 
     # Devices
 
