@@ -76,14 +76,21 @@ def test_other_hangs_and_what_is_only_slow(name: str, status: str, faults: dict[
         assert "ranks 2-3 (pod 1) wait in all_reduce #1 of group 4" in found.details
 
 
+def with_its_shell(seen: Collected) -> Collected:
+    """A shell was around rank 2, and is gone, too."""
+    *pods, last = seen.pods
+    return seen._replace(pods=(*pods, last._replace(processes=(*last.processes, Process(9, 1, "gone", "rank", 2)))))
+
+
 def test_a_process_that_its_launcher_does_not_miss() -> None:
     """Recorded of a rank that sleeps: gloo itself notices one that dies."""
 
     def die(process: Process) -> Process:
         return process._replace(state="gone", groups=(), threads=(), waiting=()) if process.rank == 2 else process
 
-    found = diagnose(collected("sleep", die))
+    found = diagnose(with_its_shell(collected("sleep", die)))
     assert blamed(found) == {2: "dead"}
+    assert ("recorder", "found", "3 of 4 ranks") in found.sources
     assert "has ended: 3 ranks wait for it in all_reduce #5" in found.sentence
 
 

@@ -27,6 +27,7 @@ from agent.health.why.records import (
     RasRank,
     Thread,
 )
+from agent.health.why.roles import SeenProcess, roles
 from agent.health.why.stacks import frame_text, read_py_spy, same_holder
 from tests.health.recordings import recorded
 
@@ -108,6 +109,29 @@ def test_who_holds_the_gil_for_good_is_in_the_same_line_at_both_looks() -> None:
     assert same_holder(threads(1), threads(1))
     assert not same_holder(threads(None), threads(None)) and not same_holder(threads(1), threads(None))
     assert not same_holder(threads(1), threads(2)) and not same_holder(threads(1), threads(1, line=2))
+
+
+RANK, CHILD = SeenProcess(20, 10, 2, "python a.py"), SeenProcess(30, 20, 2, "python a.py")
+LAUNCHER = SeenProcess(10, 1, None, "mpirun -n 4 a.py")
+
+
+@pytest.mark.parametrize(
+    ("seen", "noted", "ranks"),
+    [
+        ((RANK, CHILD), {}, {20}),
+        ((RANK, CHILD._replace(parent=1)), {20: 2}, {20}),
+        ((RANK, CHILD._replace(parent=1)), {}, {20}),
+        ((CHILD._replace(parent=1), CHILD._replace(pid=40, parent=30)), {20: 2}, set()),
+        ((RANK._replace(program="sh rank.sh a.py", is_ours=True), CHILD, CHILD._replace(pid=40, parent=1)), {}, {30}),
+        ((RANK._replace(parent=1),), {}, {20}),
+    ],
+    ids=["child", "orphan, noted", "orphan", "rank is gone", "our shell", "launcher is gone"],
+)
+def test_what_a_rank_has_forked_is_no_rank(
+    seen: tuple[SeenProcess, ...], noted: dict[int, int], ranks: set[int]
+) -> None:
+    found = roles((LAUNCHER, *seen), noted)
+    assert {pid for pid, role in found.items() if role == "rank"} == ranks
 
 
 def ras_json(*counts: int, missing: bool = False) -> str:

@@ -89,10 +89,23 @@ def blind_pods(collected: Collected) -> list[str]:
 
 
 def _unique(found: list[GroupMember]) -> list[GroupMember]:
-    """A rank that was started again lives: what is left of its first process is not the rank."""
-    living = {one.rank for one in found if not one.is_dead and one.rank is not None}
-    kept = [one for one in found if not one.is_dead or one.rank not in living]
-    return [one._replace(key=key) for key, one in enumerate(kept)]
+    """A rank that was started again lives: what is left of its first process is not the rank. Nor is one that only has
+    its number, as a shell around it or a program beside it."""
+    best: dict[int, tuple[bool, bool]] = {}
+    for one in found:
+        if one.rank is not None:
+            best[one.rank] = max(best.get(one.rank, (False, False)), _weight(one))
+    kept: list[GroupMember] = []
+    dead: set[int] = set()
+    for one in found:
+        if one.rank is None or (_weight(one) == best[one.rank] and one.rank not in dead):
+            kept.append(one._replace(key=len(kept)))
+            dead |= {one.rank} if one.rank is not None and one.is_dead else set()
+    return kept
+
+
+def _weight(member: GroupMember) -> tuple[bool, bool]:
+    return not member.is_dead, bool(member.groups)
 
 
 def _absent(collected: Collected, found: list[GroupMember]) -> list[GroupMember]:

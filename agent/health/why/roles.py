@@ -25,9 +25,10 @@ class SeenProcess(NamedTuple):
 
 
 def roles(processes: Sequence[SeenProcess], noted: Mapping[int, int]) -> dict[int, Role]:
-    """Role by process. `noted`: process → rank of those that the hook has seen as ranks, also when they are gone.
+    """Role by process. `noted`: process → rank of those that are known as ranks, also when they are gone.
 
-    Of the processes with one rank's number the rank is the one that was noted, else the outermost that is not ours.
+    Of the processes with one rank's number the rank is the one that was noted, else the outermost that is not ours. One
+    whose parent is gone, as of a daemon or of a rank that has ended, is no rank where another is known.
     """
     by_pid = {process.pid: process for process in processes}
     found: dict[int, Role] = {}
@@ -51,7 +52,14 @@ def _of_rank(process: SeenProcess, by_pid: Mapping[int, SeenProcess], noted: Map
         return "other"  # a shell that started the noted one
     if process.rank in noted.values() and process.parent not in by_pid and not above:
         return "child"  # of a rank that is gone: a worker of its data loader may outlive it
-    return "child" if above else "rank"
+    is_orphan = process.parent not in by_pid
+    is_left = is_orphan and any(_is_started(other, process.rank, by_pid) for other in by_pid.values())
+    return "child" if above or is_left else "rank"
+
+
+def _is_started(process: SeenProcess, rank: int | None, by_pid: Mapping[int, SeenProcess]) -> bool:
+    """It has that rank's number, and what has started it is there."""
+    return process.rank == rank and not process.is_ours and process.parent in by_pid
 
 
 def _above(process: SeenProcess, by_pid: Mapping[int, SeenProcess]) -> list[SeenProcess]:

@@ -38,7 +38,7 @@ def look(question: Question) -> LookAnswer:
     """Never takes much longer than `question.seconds`."""
     asking = Asking(question.why_dir, question.seconds)
     processes, notes = processes_of(question.marks, asking.until(PROCESSES_SHARE))
-    noted = noted_ranks(question.why_dir)
+    noted = _known_ranks(question)
     facts = [SeenProcess(one.pid, one.ppid, one.rank, one.program, one.is_ours) for one in processes]
     role = roles(facts, noted)
     jobs = list(_jobs(question, processes, role, asking))
@@ -48,6 +48,13 @@ def look(question: Question) -> LookAnswer:
     title = f"processes of {run}" if processes else f"{run} has no processes"
     text, summary = render(title, [_described(one, asking) for one in processes], notes)
     return LookAnswer(records, text, summary)
+
+
+def _known_ranks(question: Question) -> dict[int, int]:
+    """Process → rank: the hook's notes, else what mpirun started, which may be a shell that starts the rank."""
+    noted = noted_ranks(question.why_dir)
+    started = started_ranks(question.ranks_dir)
+    return {pid: rank for pid, rank in started.items() if rank not in noted.values()} | noted
 
 
 def _described(process: ProcessSeen, asking: Asking) -> ProcessSeen:
@@ -106,7 +113,7 @@ def _records(
 ) -> PodRecords:
     found = [_process(one, role[one.pid], asking) for one in processes]
     alive = {one.rank for one in found if one.role == "rank"}
-    gone = {pid: rank for pid, rank in {**noted, **started_ranks(question.ranks_dir)}.items() if rank not in alive}
+    gone = {pid: rank for pid, rank in noted.items() if rank not in alive}
     lost = [
         Process(pid, 0, "gone", "rank", rank, groups=asking.dumps.get(rank, ()))
         for pid, rank in sorted(gone.items())
