@@ -239,6 +239,8 @@ class Sight(NamedTuple):
     ranks: bool = True
     """NCCL's recorder tells the ranks of a group; gloo's never does."""
     completed: bool = True
+    late: bool = False
+    """gloo says of the last operation that is over that it is not."""
     deaf: frozenset[int] = frozenset()
     """Ranks whose recorder does not answer."""
     silent: frozenset[int] = frozenset()
@@ -256,6 +258,7 @@ def sight(world: World) -> Sight:
         completed=chance.random() < 0.8,
         deaf=frozenset(rank for rank in range(size) if chance.random() < 0.05),
         silent=frozenset({chance.randrange((size + 1) // 2)} if chance.random() < 0.1 else ()),
+        late=world.backend == "gloo" and chance.random() < 0.3,
     )
 
 
@@ -302,7 +305,7 @@ def _groups(world: World, rank: int, sees: Sight, before: Process | None) -> tup
     old = {one.group: one for one in before.groups} if before else {}
     found = []
     for group, entered in world.ranks[rank].entered.items():
-        done = world.completed(rank, group) if sees.completed else None
+        done = max(0, world.completed(rank, group) - sees.late) if sees.completed else None
         name = str(group)
         recent = [Operation(n, step.name, step.size) for n, step in enumerate(entered, 1)]
         first = old.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from agent.decide.diagnosis import Diagnosis, Fault
@@ -221,19 +223,40 @@ def test_dead_or_stopped_comes_before_fewer_entries(fault: str) -> None:
     assert [(one.rank, one.fault) for one in found.culprits] == [(0, fault), (2, "behind")]
 
 
-def nccl(*numbers: tuple[int, int], ras: Ras | None = None, recorder: bool = True) -> Collected:
-    """Ranks of one group on NCCL, by (entered, completed)."""
+def nccl(
+    *numbers: tuple[int, int], ras: Ras | None = None, recorder: bool = True, backend: Literal["nccl", "gloo"] = "nccl"
+) -> Collected:
+    """Ranks of one group, by (entered, completed)."""
+    work = Thread("MainThread", (Frame("main", "/app/train.py", 3),))
 
     def rank(number: int, entered: int, completed: int) -> Process:
         recent = (Operation(entered, "all_reduce", "[2] float"),)
-        group = GroupProgress("0", "nccl", entered, completed, None, recent, ranks=tuple(range(len(numbers))))
-        return Process(100 + number, 1, "S", "rank", number, groups=(group,) if recorder else ())
+        group = GroupProgress("0", backend, entered, completed, None, recent, ranks=tuple(range(len(numbers))))
+        groups, threads = (group,) if recorder else (), (work,) if recorder else ()
+        return Process(100 + number, 1, "S", "rank", number, threads=threads, groups=groups)
 
     pods = [
         PodRecords(at, f"p{at}", "", (f"198.18.0.{at}",), (rank(at, *of_rank),), None if at else ras)
         for at, of_rank in enumerate(numbers)
     ]
     return Collected("r", pods=tuple(pods), ranks=len(numbers), apart=1.0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "second", "faults", "words"),
+    [
+        ("gloo", (6, 6), {1: "behind"}, "has not entered all_reduce #7, which 2 ranks wait in"),
+        ("gloo", (6, 5), {}, "rank 1 (pod 1) waits in all_reduce #6, which all 3 ranks entered, and it does not end"),
+        ("gloo", (7, 5), {}, "all 3 ranks entered all_reduce #7 alike, and it does not end"),
+        ("nccl", (6, 6), {}, "ranks 0,2 (pods 0,2) wait in operation #6, which all 3 ranks entered, and it"),
+    ],
+)
+def test_what_gloo_says_late_is_over_is_no_wait_of_ranks_that_went_on(
+    backend: Literal["nccl", "gloo"], second: tuple[int, int], faults: dict[int, Fault], words: str
+) -> None:
+    found = diagnose(nccl((7, 5), second, (7, 5), backend=backend))
+    assert blamed(found) == faults
+    assert words in found.sentence
 
 
 def mismatch(*behind: int, size: int = 2) -> Ras:

@@ -64,7 +64,8 @@ def _answer(
         sentence, lines = telling.circle(judgement, ranks)
         return "circle", sentence, lines
     if judgement.full:
-        return "unclear", telling.full(judgement, ranks), common_and_odd(ranks)[0]
+        everybody, _ = picture.ranks_of(judgement.full[0].group)
+        return "unclear", telling.full(judgement, ranks, len(everybody)), common_and_odd(ranks)[0]
     return _by_stacks(ranks)
 
 

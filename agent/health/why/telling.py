@@ -149,11 +149,15 @@ def differ(judgement: Blames, members: Sequence[GroupMember]) -> str:
     )
 
 
-def full(judgement: Blames, members: Sequence[GroupMember]) -> str:
-    """All are in the same operation, and it does not end."""
+def full(judgement: Blames, members: Sequence[GroupMember], size: int) -> str:
+    """All have entered the same operation, and for some or all of so many ranks it does not end."""
     wait = judgement.full[0]
     keys = {one.waiter for one in judgement.full if (one.group, one.number) == (wait.group, wait.number)}
-    text = f"all {count_text(len(keys), 'rank')}{_of(wait)} entered {_operation(wait)} alike, and it does not end"
+    if len(keys) < size:
+        those = f"{_ranks(keys, members)} {_waits(len(keys))} in {_operation(wait)}"
+        text = f"{those}, which all {count_text(size, 'rank')} entered, and it does not end"
+    else:
+        text = f"all {count_text(size, 'rank')}{_of(wait)} entered {_operation(wait)} alike, and it does not end"
     if wait.group.backend == "nccl" and wait.started is None:
         return f"{text}: {TIMING}"
     return f"{text}: a network that lost a message, or a device, would look so"

@@ -108,8 +108,9 @@ class WaitGraph:
             everybody, is_whole = self.ranks_of(group)
             lowest = min(one.entered for one in entered.values())
             missing, doubtful = self._outstanding(everybody, entered)
+            by_all = lowest if is_whole and not doubtful and not missing(lowest) else 0
             for key, progress in entered.items():
-                number = _open_number(progress, lowest)
+                number = _open_number(progress, lowest, by_all)
                 if number is None or (progress.entered_before is not None and progress.entered_before < number):
                     continue  # it is in none, or has come to it only now
                 operation = _operation(progress, number)
@@ -256,11 +257,18 @@ class WaitGraph:
         return self.is_free(member.key) and (process is None or process.state not in ("R", "S") or bool(process.stays))
 
 
-def _open_number(progress: GroupProgress, lowest: int) -> int | None:
-    """The operation that it is in: the first that is not over. Without that, the first that not all have entered."""
-    if progress.completed is not None:
-        return progress.completed + 1 if progress.entered > progress.completed else None
-    return lowest + 1 if progress.entered > lowest else None
+def _open_number(progress: GroupProgress, lowest: int, by_all: int) -> int | None:
+    """The operation that it is in: the first that is not over. Without that, the first that not all have entered.
+
+    by_all: the last that the whole group is known to have entered. gloo says late what is over: a rank that has entered
+    a later one does not wait in that one.
+    """
+    if progress.completed is None:
+        return lowest + 1 if progress.entered > lowest else None
+    if progress.entered <= progress.completed:
+        return None
+    not_over = progress.completed + 1
+    return max(not_over, min(by_all + 1, progress.entered)) if progress.backend == "gloo" else not_over
 
 
 def _operation(progress: GroupProgress, number: int) -> Operation:
