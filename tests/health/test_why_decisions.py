@@ -23,6 +23,7 @@ from agent.health.why.records import (
     Thread,
 )
 from tests.health.recordings import Change, collected, pods_said
+from tests.health.schedules import TORCH
 
 
 def blamed(found: Diagnosis) -> dict[int | None, Fault]:
@@ -157,6 +158,27 @@ def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
     assert (found.status, found.culprits) == ("unclear", ())
     assert "no source says who waits for whom; rank 2 (pod 1, node gke-1, pid 19811) is elsewhere" in found.sentence
     assert found.sentence.endswith("it is in the system call clock_nanosleep")
+
+
+@pytest.mark.parametrize(
+    ("asleep", "words"),
+    [(True, "; and rank 2 (pod 1, node gke-1, pid 4746) is elsewhere"), (False, "rank 2 (pod 1) waits")],
+)
+def test_what_torch_does_not_record_is_named_and_blames_nobody(asleep: bool, words: str) -> None:
+    """Recorded of a rank that sleeps before an all_reduce: here others wait in a barrier without a number."""
+    first = collected("sleep").pods[0].processes[0]
+    stack = Frame("monitored_barrier", TORCH, 1), Frame("main", "/app/train.py", 9)
+
+    def change(process: Process) -> Process:
+        if process.rank == 2:
+            seen = process if asleep else first
+            return process._replace(groups=seen.groups, threads=seen.threads, waiting=seen.waiting)
+        groups = tuple(one._replace(entered=4, completed=4) for one in process.groups)
+        return process._replace(groups=groups, threads=(Thread("MainThread", stack),))
+
+    found = diagnose(collected("sleep", change))
+    assert (found.status, found.culprits) == ("unclear", ())
+    assert "ranks 0-1,3 (pods 0-1) wait in monitored_barrier" in found.sentence and words in found.sentence
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,6 @@ def _circle(picture: WaitGraph, waits: Sequence[Wait], edges: Edges) -> tuple[Wa
     all waits, if no rank is outside of one and they are of several groups."""
     inside = edges.circles()
     if not inside and len({wait.waiter for wait in waits}) == len(picture.members):
-        groups = {wait.group for wait in waits}
+        groups = {wait.group for wait in waits if wait.kind != "stack"}
         return tuple(waits) if len(groups) > 1 and all(wait.is_open or wait.blockers for wait in waits) else ()
     return tuple(wait for wait in waits if wait.waiter in inside and wait.blockers)

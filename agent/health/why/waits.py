@@ -17,6 +17,8 @@ DEFAULT_GROUP = "0"
 IN_OPERATIONS = ("collective", "point to point")
 UNKNOWN = "operation"
 """Name of an operation of which only the number is known."""
+UNNUMBERED = frozenset({"monitored_barrier", "init_process_group", "new_group", "new_group_with_tag"})
+"""What torch waits in over its store, or by sends and receives, and does not record."""
 SAME_SIZES = frozenset(
     {"all_reduce", "allreduce", "reduce", "broadcast", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
 )
@@ -222,8 +224,9 @@ class WaitGraph:
             at = self.activities[member.key]
             if member.key in numbered or at.kind not in IN_OPERATIONS:
                 continue
-            if all(group.completed is not None for group in member.groups) and member.groups:
-                continue  # its numbers say that it waits for nobody
+            numbers_tell = all(group.completed is not None for group in member.groups) and member.groups
+            if numbers_tell and at.operation not in UNNUMBERED:
+                continue  # it waits for nobody
             group = GroupName(DEFAULT_GROUP, "")
             operation = at.operation or "a collective operation"
             blockers = frozenset() if member.groups else self._left_out
