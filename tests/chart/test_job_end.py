@@ -66,15 +66,16 @@ PAI, NEXT = (
 RESTART_ON = {
     "": {75, 143},
     "workload.restartOn=null": {75, 143},
-    "workload.restartOn={75}": {75},
+    "workload.restartOn={75}": {75, 143},
     "workload.restartOn={143,137,75,137}": {75, 137, 143},
-    "workload.restartOn[2]=9": {9},
-    "workload.restartOn={}": set(),
+    "workload.restartOn[2]=9": {9, 75, 143},
+    "workload.restartOn={}": {75, 143},
+    "workload.restartOn={137}": {75, 137, 143},
     "workload.restartOn={any}": {75, 143, *FINAL},
     "workload.restartOn={1,any}": {75, 143, *FINAL},
     PAI: {1, 75, 143},
     NEXT: {1, 75, 143},
-    f"{PAI},workload.restartOn={{75}}": {75},
+    f"{PAI},workload.restartOn={{75}}": {75, 143},
 }
 
 
