@@ -328,6 +328,7 @@ SETTINGS = (
 )
 OF_RUNS = tuple(setting.name for setting in SETTINGS_OF_RUNS)
 """MASTER_PORT is another, under its old name."""
+LONGEST_POD_NAME = 63
 OF_ONE_POD = {"HOSTNAME_PREFIX": "pod-", "DOMAIN_NAME": "localdomain", "JOB_COMPLETION_INDEX": "0"}
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
@@ -475,8 +476,11 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) ->
     if "JOB_COMPLETION_INDEX" not in wrong and parsed["index"] >= parsed["nnodes"]:
         yield f"JOB_COMPLETION_INDEX={parsed['index']} (environment) should be below NNODES={parsed['nnodes']}"
     longest = f"{parsed['hostname_prefix']}0-{parsed['nnodes'] - 1}"
-    if "HOSTNAME_PREFIX" not in wrong and len(longest) > 63:
-        yield f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; 63 are the limit"
+    if "HOSTNAME_PREFIX" not in wrong and len(longest) > LONGEST_POD_NAME:
+        limit = f"{LONGEST_POD_NAME} are the limit"
+        yield f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; {limit}"
+    if parsed["nnodes"] > 1 and not wrong & {"HOSTNAME_PREFIX", "POD_NAME", "JOB_COMPLETION_INDEX"}:
+        yield from _another_job(parsed["pod_name"], parsed["hostname_prefix"], parsed["index"])
     if parsed["nnodes"] > 1 and found.secret_problem:
         yield found.secret_problem
     if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
@@ -485,6 +489,17 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) ->
         if warn > (most := most_warn_seconds(grace)):
             limit = f"at most {most:g} with A4_GRACE_SECONDS={grace:g}"
             yield f"A4_WARN_SECONDS={warn:g} should be {limit}: {needed}"
+
+
+def _another_job(pod: str, prefix: str, index: int) -> Iterator[str]:
+    """A pod of a JobSet whose name starts otherwise than those of the peers that it would wait for."""
+    # Kubernetes shortens a longer name: its start is then not that of the peers.
+    if len(pod) >= LONGEST_POD_NAME:
+        return
+    found = re.fullmatch(rf"(.+-)[0-9]+-{index}-[a-z0-9]{{5}}", pod)
+    if found and found[1] != prefix:
+        wanted = f"{found[1]!r}, as POD_NAME={pod} (environment) says"
+        yield f"HOSTNAME_PREFIX={prefix!r} (environment) should be {wanted}; it is <JobSet>-<replicatedJob>-"
 
 
 def _warnings(environ: Mapping[str, str]) -> Iterator[str]:

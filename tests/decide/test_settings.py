@@ -276,6 +276,28 @@ def test_no_pod_of_a_job(environ: dict[str, str], words: list[str]) -> None:
     assert all(word in problem for word in words)
 
 
+RENAMED = {
+    "the JobSet": (POD | {"POD_NAME": "other-workload-0-3-x7k2p"}, "other-workload-"),
+    "the replicated job": (POD | {"POD_NAME": "job-worker-0-3-x7k2p"}, "job-worker-"),
+    "nothing": (POD | {"POD_NAME": "job-workload-0-3-x7k2p"}, ""),
+    "nothing, a second replica": (POD | {"POD_NAME": "job-workload-1-3-x7k2p"}, ""),
+    "nothing, and no name is told": (POD, ""),
+    "a pod that is none of a JobSet": (POD | {"POD_NAME": "other-3"}, ""),
+    "a pod whose name Kubernetes has shortened": (POD | {"POD_NAME": "b" * 51 + "-0-3-" + "-x7k2p"}, ""),
+    "one pod, which waits for nobody": (
+        POD | {"NNODES": "1", "JOB_COMPLETION_INDEX": "0", "POD_NAME": "b-0-0-x7k2p"},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("environ", "wanted"), RENAMED.values(), ids=RENAMED.keys())
+def test_a_job_that_was_renamed_in_one_place_only(environ: dict[str, str], wanted: str) -> None:
+    told = [problem for problem in examine(environ, Found()).problems if "HOSTNAME_PREFIX" in problem]
+    assert len(told) == bool(wanted)
+    assert all(f"should be '{wanted}'" in problem and environ["POD_NAME"] in problem for problem in told)
+
+
 def test_the_longest_pod_name_is_a_dns_label() -> None:
     prefix = "a" * 56 + "-"
     long = POD | {"HOSTNAME_PREFIX": prefix}
