@@ -31,6 +31,7 @@
 {{- end -}}
 {{- /* `helm lint` lets what is required be missing, and nothing else is wrong with the chart's own values. */}}
 {{- $_ := required (printf "a4-agent: %s" $unset) $workload.image -}}
+{{- include "a4.checkUpgrade" . -}}
 {{- end -}}
 
 {{- /* What of the values was ignored or understood in another way: {notes}, each a sentence without its full stop. */}}

@@ -138,7 +138,8 @@ def refuse_what_cannot_change(kind: str, old: Object, new: Object) -> None:
     """As the API server does, and JobSet's webhook with a JobSet that is not suspended."""
     if old.get("immutable") and old["data"] != new.get("data"):
         raise Refused(422, "Invalid", "data: Forbidden: field is immutable when `immutable` is set")
-    if kind == "JobSet" and old["spec"]["replicatedJobs"] != new["spec"]["replicatedJobs"]:
+    started = kind == "JobSet" and not old["spec"].get("suspend")
+    if started and old["spec"]["replicatedJobs"] != new["spec"]["replicatedJobs"]:
         raise Refused(403, "Forbidden", "admission webhook denied the request: spec.replicatedJobs: field is immutable")
 
 

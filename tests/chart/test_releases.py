@@ -77,9 +77,15 @@ def test_a_release_from_its_install_to_its_end(helm: Helm, store: Store, tmp_pat
     secret, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
     helm("upgrade", release("workload.env.HF_TOKEN=another"))
     assert base64.b64decode(store.object("Secret", "demo-env")["data"]["HF_TOKEN"]) == b"another"
-    # Pods of a JobSet cannot be changed: they would go on with the old script.
-    with pytest.raises(HelmRefused, match="field is immutable"):
-        helm("upgrade", release("task_script=echo again"))
+    # Pods of a JobSet cannot be changed, and Helm patches the ConfigMap that they mount before JobSet refuses.
+    refused = {"task_script=echo again": "the script", "workload_config=a": "workload_config", "queue=other": "queue"}
+    for setting, what in refused.items():
+        with pytest.raises(HelmRefused, match=f"has started, and an upgrade cannot change {what}"):
+            helm("upgrade", release("workload.env.HF_TOKEN=another", setting))
+        assert store.names() == ALL
+    (script,) = store.object("ConfigMap", "demo-scripts")["data"].values()
+    assert script == "echo"
+    helm("upgrade", release("queue="))
     newer = tmp_path / "chart"
     shutil.copytree(CHART, newer)
     about = newer / "Chart.yaml"
@@ -123,6 +129,17 @@ def test_an_upgrade_from_a_chart_with_other_pods_is_refused_and_nothing_is_lost(
     helm("uninstall", release())
     helm("install", release())
     assert store.names() == ALL
+
+
+@on_helm_4
+def test_a_job_that_has_not_started_takes_another_queue_and_script(helm: Helm, store: Store) -> None:
+    helm("install", release("queue=one"))
+    jobset = store.object("JobSet", "demo")
+    assert jobset["spec"]["suspend"], "until Kueue admits it"
+    helm("upgrade", release("queue=other", "task_script=echo again"))
+    assert store.object("JobSet", "demo")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "other"
+    (script,) = store.object("ConfigMap", "demo-scripts")["data"].values()
+    assert script == "echo again"
 
 
 @on_helm_4
