@@ -71,6 +71,11 @@ def test_a_release_that_runs_is_upgraded_or_that_is_refused_and_it_ends_within_i
     assert before and bed.plane.kubectl(*secret) == before
     with pytest.raises(Refused, match="field is immutable"):
         bed.helm(*upgrade, "--set=workload.gpus=2")
+    script = ("get", "configmap", "job-scripts", "--namespace", namespace, "--output=jsonpath={.data}")
+    mounted = bed.plane.kubectl(*script)
+    with pytest.raises(Refused, match="has started, and an upgrade cannot change the script"):
+        bed.helm(*upgrade, "--set=task_script=echo")
+    assert bed.plane.kubectl(*script) == mounted
     gracefully = {pod["metadata"]["uid"]: 143 for pod in pods}
     bed.until("the script runs", lambda: "it waits" in bed.log_of(namespace, pods[0]["metadata"]["name"]))
     with bed.codes(namespace) as codes:
@@ -78,6 +83,14 @@ def test_a_release_that_runs_is_upgraded_or_that_is_refused_and_it_ends_within_i
         # Within its grace: a pod that was killed at the end of it would have 137.
         bed.until("all pods have ended", lambda: gracefully.keys() <= codes().keys())
         assert codes() == gracefully
+
+
+def test_a_suspended_release_takes_another_script_and_queue(bed: Bed, namespace: str) -> None:
+    bed.install("job", namespace, {**TWO, "queue": "none", "task_script": "echo before"})
+    upgrade = ("upgrade", "job", str(ROOT / "chart"), "--namespace", namespace, "--reuse-values")
+    bed.helm(*upgrade, "--set=queue=other,task_script=echo after")
+    script = bed.plane.kubectl("get", "configmap", "job-scripts", "--namespace", namespace, "--output=jsonpath={.data}")
+    assert "echo after" in script
 
 
 def test_two_jobs_of_one_namespace_and_one_secret_do_not_hear_each_other(bed: Bed, namespace: str) -> None:
