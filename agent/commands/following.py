@@ -15,7 +15,7 @@ from agent.client import Client, RunEnd, RunInfo
 from agent.commands.answers import run_answer, write
 from agent.commands.pod import of_caller
 from agent.decide.ending import JobEnd, signal_name
-from agent.decide.noise import Noise, tells_enough, without_peers
+from agent.decide.noise import Noise, own_errors, tells_enough, was_ended, without_peers
 from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
 from agent.decide.words import at_most, count_text
@@ -135,13 +135,16 @@ class RunLines(Lines):
         super()._write(source, self._noise.passed(pod, text) if self._whole and stream == STDERR else text)
 
     def finish(self, end: JobEnd | None) -> int:
-        """Show the lines that have waited for this end, unless it tells enough; returns how many are not shown."""
-        rest = self._noise.rest()
+        """Show those of the lines that have waited for this end that it does not tell; returns how many are left out of
+        a failure."""
+        rest = shown = self._noise.rest()
         if end is not None and tells_enough(end):
-            return len(rest)
-        for held in without_peers(rest) if end is not None and not end.code else rest:
+            shown = own_errors(rest) if was_ended(end) else []
+        elif end is not None and not end.code:
+            shown = without_peers(rest)
+        for held in shown:
             super()._write((held.pod, STDERR), held.text)
-        return 0
+        return len(rest) - len(shown) if end is not None and end.code else 0
 
     def progress(self) -> str:
         return run_words(self._run.called, len(self._run.pods), time.monotonic() - self._began, self._doing.words)

@@ -18,6 +18,7 @@ from typing import Any
 
 from agent.cutting import cut_at_word
 from agent.decide.ending import JobEnd, exit_code, signal_name
+from agent.decide.missed_peer import exception_class, misses_a_peer
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
 from agent.decide.words import lines
@@ -27,35 +28,6 @@ from agent.workloads.held_rank import last_words
 
 MOST = 300
 """Characters of an error that a sentence shows."""
-
-CLASSES = r"RuntimeError|Dist\w*Error|Rendezvous\w*Error"
-"""Exceptions by which torch says that a peer is away. ConnectionError is the program's own: a download, say."""
-PEER_GONE = (
-    # gloo
-    r"Connection closed by peer",
-    r"Connection reset by peer",
-    r"Broken pipe",
-    r"Connection refused|Connection timed out|No route to host",
-    r"Timed out waiting \d+ ?ms for \w+ operation to complete",
-    r"timed out connecting",
-    r"connectFullMesh failed",
-    # the store of the rendezvous
-    r"Socket Timeout",
-    r"client socket has (?:timed out|failed to connect)",
-    r"Timed out after \d+ seconds waiting for",
-    r"[Ff]ailed to recv, got 0 bytes",
-    r"wait timeout after \d+ ?ms",
-    r"The connection to the C10d store has failed",
-    # NCCL
-    r"remote process exited or there was a network error",
-    r"ncclRemoteError",
-    r"Connection closed by remote peer",
-    r"Watchdog caught collective operation timeout",
-    r"NCCL communicator was aborted",
-)
-_GONE = re.compile("|".join(PEER_GONE))
-_OWN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|CUDA error|out of memory")
-"""Stronger than the words above, which may be in the same text."""
 
 _DIED_ENDING = "terminate called without an active exception"
 _WHY_ENDING = (
@@ -242,19 +214,7 @@ def _told_first(output: str, pid: str, rank: int) -> bool:
 def _judged(failure: Failure, said: str = "", ended: bool = False) -> Failure:
     """A failure, a victim if its words say so; `ended`: torchrun ended the rank."""
     text = said or failure.message
-    return replace(failure, victim=ended or _misses_a_peer(text) or _kind(text) == "SignalException")
-
-
-def _misses_a_peer(text: str) -> bool:
-    """Whether torch says here that a peer is away. The text of a watchdog has no class in front."""
-    by_torch = re.fullmatch(f"(?:{CLASSES})?", _kind(text)) is not None
-    return by_torch and _GONE.search(text) is not None and _OWN.search(text) is None
-
-
-def _kind(text: str) -> str:
-    """The class of the exception that the text begins with; empty: of none."""
-    found = re.match(r"(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)): ", text)
-    return found[1] if found else ""
+    return replace(failure, victim=ended or misses_a_peer(text) or exception_class(text) == "SignalException")
 
 
 def _alone(index: int, status: int, output: str, told: Failure | None) -> Failure:
@@ -278,7 +238,7 @@ def _printed(output: str, rank: int, code: int) -> str:
     if code == 1 and not re.search(r"^\[rank\d+\]: ", output, re.MULTILINE):
         # torch marks nothing before a rank has joined the others. Who lost its peer may have printed it, too.
         of_torchrun = re.compile(r"^torch\.distributed\.elastic\.")
-        lines = [line for line in output.splitlines() if not (of_torchrun.match(line) or _misses_a_peer(line))]
+        lines = [line for line in output.splitlines() if not (of_torchrun.match(line) or misses_a_peer(line))]
     else:
         lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
     return str(next((line for line in reversed(lines) if _is_error(line)), ""))

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from agent.decide.ending import JobEnd
-from agent.decide.noise import WAITS_SECONDS, HeldLines, Noise, SaidOnce, tells_enough, without_peers
+from agent.decide.noise import (
+    WAITS_SECONDS,
+    HeldLines,
+    Noise,
+    SaidOnce,
+    own_errors,
+    tells_enough,
+    was_ended,
+    without_peers,
+)
 from tests.decide.test_torch_failures import entry, summary
 
 RANK = """\
@@ -108,6 +117,65 @@ def test_a_run_that_goes_on_shows_them_later() -> None:
 )
 def test_ends_that_tell_enough(end: JobEnd, enough: bool) -> None:
     assert tells_enough(end) == enough
+
+
+INTERRUPTED = """\
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+    step()
+KeyboardInterrupt
+"""
+NOT_SAVED = """\
+[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "a.py", line 1, in <module>
+[rank{0}]: KeyboardInterrupt
+
+[rank{0}]: During handling of the above exception, another exception occurred:
+
+[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "a.py", line 9, in save
+[rank{0}]: OSError: [Errno 28] No space left on device: '/mnt/{0}.pt'
+"""
+CLOSED = """\
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "a.py", line 3, in <module>
+[rank2]: RuntimeError: [/pytorch/gloo/pair.cc:534] Connection closed by peer [198.18.0.2]:41000
+"""
+SIGNAL = """\
+Traceback (most recent call last):
+  File "/t/torch/distributed/elastic/multiprocessing/api.py", line 1, in _terminate
+torch.distributed.elastic.multiprocessing.api.SignalException: Process 91 got signal: 15
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (INTERRUPTED + CLOSED + SIGNAL + LOGGING + TORCHRUN, ""),
+        (SIGNAL + CLOSED + NOT_SAVED.format(3) + INTERRUPTED + TORCHRUN + NOT_SAVED.format(11), NOT_SAVED.format(3)),
+        (TORCHRUN + CHAINED, CHAINED),
+        (INTERRUPTED + LOGGING + "queue.Full\nOSError: late\n" + CHAINED, CHAINED),
+    ],
+    ids=["of the interrupt", "a checkpoint", "chained", "after another's lines"],
+)
+def test_what_failed_while_a_run_was_ended_is_shown_once(said: str, shown: str) -> None:
+    lines = [HeldLines(0, 0.0, line) for line in said.encode().splitlines(keepends=True)]
+    assert b"".join(one.text for one in own_errors(lines)).rstrip() == shown.encode().rstrip()
+
+
+def test_tracebacks_of_ranks_that_come_mixed_are_told_apart() -> None:
+    """And one of another pod that is equal is not shown a second time."""
+    saving, closed = (text.encode().splitlines(keepends=True) for text in (NOT_SAVED.format(0), CLOSED))
+    mixed = [line for pair in zip(saving, closed, strict=False) for line in pair] + saving[len(closed) :]
+    shown = own_errors(HeldLines(pod, 0.0, line) for pod in (0, 1) for line in mixed)
+    assert [one for one in shown if one.text.strip()] == [HeldLines(0, 0.0, line) for line in saving if line.strip()]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_ends_that_a_run_was_told(number: int) -> None:
+    end = JobEnd((130, 143, 124)[number], "told to end")
+    assert was_ended(end) and not was_ended(end._replace(origin="workload"))
+    assert not was_ended(JobEnd(75, "pod 1 was lost"))
 
 
 def test_what_all_pods_say_is_said_once() -> None:
