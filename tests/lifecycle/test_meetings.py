@@ -13,7 +13,7 @@ import pytest
 
 from agent.decide.pipeline import Pipeline
 from agent.errors import PeerLost
-from agent.lifecycle.runs.meetings import MOST_SAID
+from agent.lifecycle.runs.meetings import MOST_SAID, Meetings
 from agent.lifecycle.stages.meeting import Meeting
 from tests.fake.process import FOREVER, Life
 from tests.lifecycle.test_submitted import sleeping
@@ -111,3 +111,17 @@ def test_a_lost_pod_ends_the_run_of_those_who_wait_for_it() -> None:
     walk.world.pod(1).kill()
     code = walk.world.ask(0, "wait", run=walk.run)["ok"]["end"]["code"]
     assert code != 0 and walk.answer(0) != {"ok": {"said": {}}}
+
+
+def test_a_meeting_of_many_pods_is_looked_at_once_for_each_that_arrives() -> None:
+    pods, looks, answers = 1024, list[int](), list[Any]()
+
+    def expected() -> set[int]:
+        looks.append(1)
+        return set(range(pods))
+
+    meetings = Meetings(sleeping(1).pod(0).agent, expected)
+    for pod in range(pods):
+        meetings.arrive("train", pod, "here", answers.append)
+    assert (len(answers), len(looks)) == (pods, 2 * pods)
+    assert answers[0] == {"ok": {"said": {str(pod): "here" for pod in range(pods)}}}

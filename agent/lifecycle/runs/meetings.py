@@ -20,29 +20,35 @@ class Meetings:
         self._expected = expected
         self._said: dict[str, dict[int, str]] = {}
         """Meeting → pod that has arrived → what it says there."""
-        self._waiting: list[tuple[str, Answer]] = []
+        self._waiting: dict[str, list[Answer]] = {}
 
     def arrive(self, name: str, pod: int, says: str, answer: Answer) -> None:
         """Answer when all have arrived, or are over: what those who have arrived said. Raises ValueError."""
         if pod not in self._expected() or len(says) > MOST_SAID:
             raise ValueError(f"pod {pod} says {len(says)} characters at {name!r}")
         self._said.setdefault(name, {})[pod] = says
-        self._waiting.append((name, answer))
+        self._waiting.setdefault(name, []).append(answer)
 
         def report() -> None:
-            if (name, answer) in self._waiting:
-                self._waiting.remove((name, answer))
+            waiting = self._waiting.get(name, [])
+            if answer in waiting:
+                waiting.remove(answer)
                 answer({"ok": {"missing": self._missing(name)}})
 
         self._machine.later(REPORT_SECONDS, report)
-        self.look()
+        self._look_at(name)
 
     def look(self) -> None:
         """Answer those for whom nobody is missing any more."""
-        met = [(name, answer) for name, answer in self._waiting if not self._missing(name)]
-        self._waiting = [waits for waits in self._waiting if waits not in met]
-        for name, answer in met:
-            answer({"ok": {"said": {str(pod): says for pod, says in self._said[name].items()}}})
+        for name in list(self._waiting):
+            self._look_at(name)
+
+    def _look_at(self, name: str) -> None:
+        if self._missing(name):
+            return
+        said = {str(pod): says for pod, says in self._said[name].items()}
+        for answer in self._waiting.pop(name, []):
+            answer({"ok": {"said": said}})
 
     def _missing(self, name: str) -> list[int]:
         """Pods that have not arrived and still can: nobody waits for one whose part is over."""
