@@ -24,11 +24,24 @@ PORT = {"counters": ["link_downed", "local_link_integrity_errors", "excessive_bu
 """Some of what mlx5 shows for a RoCE port."""
 SPENT = {"sw_power_cap": 11_479_366, "hw_therm_slowdown": 500, "hw_power_brake": 500}
 """µs that clocks were held down before the run."""
+LINK_COUNTERS = ["Replay Errors", "Recovery Errors", "CRC Errors", "Link recovery failed events", "Symbol Errors"]
 GPUS = 8
 LOST = (
     "Unable to determine the device handle for GPU3: 0000:03:00.0: GPU is lost.  Reboot the system to recover this GPU"
 )
 XID_79 = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus."
+
+
+BLACKWELL = """\
+GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-0)
+\t Link 0: Rx remote Errors: 0
+\t Link 0: Link recovery successful events: {0}
+\t Link 0: Link recovery failed events: 0
+\t Link 0: Total link recovery events: {0}
+\t Link 0: Effective Errors: 0
+\t Link 0: Symbol Errors: 0
+\t Link 0: FEC Errors - 0: 36140749276
+"""
 
 
 class CountingMachine(PodMachine):
@@ -64,12 +77,12 @@ class CountingMachine(PodMachine):
 
     @staticmethod
     def _links(gpu: int, changed: str) -> str:
-        """As `nvidia-smi nvlink -e` of driver 580.159 prints it for an H200."""
+        """As `nvidia-smi nvlink -e` prints it: of driver 580.159 for an H200, and of 595.91 for a B300."""
         lines = [f"GPU {gpu}: NVIDIA H200 (UUID: GPU-0)"]
         for link in range(18):
-            lines += [f"\t Link {link}: {kind} Errors: 2" for kind in ("Replay", "Recovery", "CRC")] + [""]
+            lines += [f"\t Link {link}: {kind}: 2" for kind in LINK_COUNTERS] + [""]
         text = "\n".join(lines) + "\n"
-        return re.sub(rf"Link 0: {changed} Errors: 2", f"Link 0: {changed} Errors: 90000", text) if changed else text
+        return re.sub(rf"(Link 0: {changed} \w+: )2", r"\g<1>90000", text) if changed else text
 
     def counted(self, uptime: float = 1000.0, seconds: float = 20.0) -> dict[str, Any]:
         self.write("proc/uptime", f"{uptime} 1.00\n")
@@ -106,6 +119,8 @@ FAULTS: dict[str, tuple[Callable[[CountingMachine], Any], str, str]] = {
     "NVLink replays": (lambda m: m.nvidia_smi(nvlink="Replay"), "GPU 3", "89998 in 100 s"),
     "NVLink recoveries": (lambda m: m.nvidia_smi(nvlink="Recovery"), "GPU 3", "89998 in 100 s"),
     "NVLink CRC errors": (lambda m: m.nvidia_smi(nvlink="CRC"), "GPU 3", "89998 in 100 s"),
+    "NVLink recoveries that failed": (lambda m: m.nvidia_smi(nvlink="Link recovery failed"), "GPU 3", "89998 in 100 s"),
+    "NVLink symbol errors": (lambda m: m.nvidia_smi(nvlink="Symbol"), "GPU 3", "89998 in 100 s"),
     "GPU too hot": (lambda m: m.nvidia_smi(clocks={"hw_therm_slowdown": 1_100_500}), "GPU 3", "1100 ms in 100 s"),
     "GPU power brake": (lambda m: m.nvidia_smi(clocks={"hw_power_brake": 1_001_500}), "GPU 3", "1001 ms in 100 s"),
     "GPU recovery action": (lambda m: m.nvidia_smi(gpu_recovery_action="Reset"), "GPU 3", "Reset, before the run None"),
@@ -143,6 +158,14 @@ def test_the_text_of_an_xid_of_nvlink_says_how_bad_it_is(machine: CountingMachin
     line = "NVRM: Xid (PCI:0000:1b:00): 145, RLW_REMAP Nonfatal XC1 i0 Link 17"
     (found,) = machine.found(lambda m: m.write("dev/kmsg", f"3,9,1050000000,-;{line}\n"))
     assert (found.check, found.severity) == ("XIDs", "degraded")
+
+
+def test_a_recovery_of_a_link_of_blackwell_is_found(machine: CountingMachine) -> None:
+    """Its counter has another name there."""
+    before = {**read_counters({"PATH": str(machine.bin)}, 20.0, str(machine.root)), "nvlink": BLACKWELL.format(4)}
+    assert [one.state for one in compare(reduced(before), reduced(before), 4, NODE)] == ["ok"]
+    (found,) = compare(reduced(before), reduced({**before, "nvlink": BLACKWELL.format(5)}), 4, NODE)
+    assert (found.check, found.device, found.severity) == ("NVLink recoveries", "GPU 0", "degraded")
 
 
 @pytest.mark.parametrize(

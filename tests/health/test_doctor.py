@@ -170,7 +170,10 @@ def test_the_libraries_of_a_fabric_are_looked_for(machine: PodMachine) -> None:
         (lambda m: m.smi("<nvidia_smi_log><gpu>", m.links), 11, "printed no XML"),
         (lambda m: m.smi(m.xml, "NVML: Unable to retrieve NVLink information"), 1, "nothing says it"),
         (element("gpu_recovery_action", "N/A"), 1, "nvidia-smi does not say it"),
+        (element("remapped_rows/remapped_row_failure", "[ERR!]"), 1, "nvidia-smi does not say it"),
+        (element("fb_memory_usage/total", "ERR!"), 1, "nvidia-smi does not say it"),
         (lambda m: (m.root / "dev/kmsg").unlink(), 1, "No such file or directory"),
+        (lambda m: (m.root / "sys/class/infiniband/mlx5_2/ports/1/state").unlink(), 1, "its state cannot be read"),
         (lambda m: m.probe("", unknown="torch cannot be imported: no"), 1, "torch cannot be imported: no"),
         (lambda m: m.says("python", "", 3), 2, "probe ended with 3"),
         (lambda m: setattr(m, "run", "ddp-1"), 2, "ddp-1 has the cluster"),
@@ -202,7 +205,7 @@ LINK = "NETIR_LINK_EVT {} XC0 i0 Link 17"
 @pytest.mark.parametrize(
     ("number", "text", "severity"),
     [
-        *((number, "", "fatal") for number in (79, 48, 145)),
+        *((number, "", "fatal") for number in (79, 48, 145, 156)),
         *((number, "", "degraded") for number in (92, 94)),
         *((number, "", "information") for number in (63, 154, 13, 999)),
         (145, LINK.format("Nonfatal"), "degraded"),
@@ -219,6 +222,15 @@ def test_only_xids_of_the_last_minutes_count() -> None:
     assert [one.seconds_ago for one in xids.parse(records, 60.0, 20.0)] == [10.0]
 
 
+def test_a_gpu_that_has_fallen_off_the_bus_is_said_once() -> None:
+    """The driver says it in one or two lines, with and without the number."""
+    lost = "3,9,1000000,-;NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus."
+    alone = xids.Xid(79, "0000:1b:00", "GPU has fallen off the bus.", 1.0)
+    assert xids.parse([lost, lost], 2.0, 60.0) == [alone]
+    numbered = xids.parse([f"3,9,1000000,-;{XID_79}", lost, lost.replace("1b", "c3")], 2.0, 60.0)
+    assert [(one.number, one.device) for one in numbered] == [(79, "0000:1b:00"), (79, "0000:c3:00")]
+
+
 @pytest.mark.parametrize("instance", ["", " GPU-I:05", " GPU-I:05 GPU-CI:00"])
 def test_an_xid_of_an_instance_of_a_gpu_is_read(instance: str) -> None:
     record = f"3,9,1000000,-;NVRM: Xid (PCI:0000:1b:00{instance}): 48, pid=1, DBE"
@@ -228,6 +240,15 @@ def test_an_xid_of_an_instance_of_a_gpu_is_read(instance: str) -> None:
 def test_xids_of_programs_are_no_fault_of_the_gpu(machine: PodMachine) -> None:
     machine.write("dev/kmsg", f"3,9,4900000000,-;{XID_79.replace('79', '31')}\n")
     assert not bad(examine(machine.readings(), 0, NODE))
+
+
+@pytest.mark.parametrize("path", ["fb_memory_usage/total", "product_name", "ecc_errors/volatile/dram_uncorrectable"])
+@pytest.mark.parametrize("words", ["GPU requires reset", "[GPU requires reset]"])
+def test_a_gpu_that_says_that_it_requires_a_reset_is_bad(path: str, words: str, machine: PodMachine) -> None:
+    machine.element(path, words)
+    found = [one for one in bad(examine(machine.readings(), 0, NODE)) if one.state == "bad"]
+    assert [(one.check, one.severity, one.device) for one in found] == [("GPU recovery action", "fatal", "GPU 1")]
+    assert found[0].value == "GPU requires reset"
 
 
 def test_names_of_older_drivers(machine: PodMachine) -> None:
@@ -291,7 +312,9 @@ def three_pods(tmp_path: Path) -> dict[int, dict[str, Any]]:
 
 
 def test_equal_pods_differ_in_nothing(tmp_path: Path) -> None:
-    found = fleet.compare(three_pods(tmp_path), {})
+    readings = three_pods(tmp_path)
+    readings[0]["gpus"][0]["memory"] = None  # what cannot be read differs from nothing
+    found = fleet.compare(readings, {})
     assert not bad(found) and {one.check for one in found} == {*FLEET} - {"NCCL variables", "NCCL profiler"}
 
 

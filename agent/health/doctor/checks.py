@@ -164,9 +164,12 @@ def _model(readings: Readings) -> Iterator[Observation]:
         yield Observation("neither a GPU nor a driver", False)
         return
     for gpu in readings["gpus"]:
-        memory = int((gpu["memory"] or "0").split()[0])
-        good = name in (gpu["name"] or "") and memory >= least
-        yield Observation(f"{gpu['name']}, {gpu['memory']}", good, f"GPU {gpu['index']}")
+        memory = re.match(r"\d+", gpu["memory"] or "")
+        if gpu["name"] is None or memory is None:
+            yield UNSAID._replace(device=f"GPU {gpu['index']}")
+        else:
+            good = name in gpu["name"] and int(memory[0]) >= least
+            yield Observation(f"{gpu['name']}, {gpu['memory']}", good, f"GPU {gpu['index']}")
 
 
 def _driver(readings: Readings) -> Iterator[Observation]:
@@ -239,7 +242,11 @@ def _computes(probe: Mapping[str, Any]) -> Observation:
 def _ports(readings: Readings) -> Iterator[Observation]:
     for device in readings["rdma"]:
         for port in device["ports"]:
-            yield Observation(port["state"] or "unknown", port["state"] == "ACTIVE", f"{device['name']}/{port['port']}")
+            state, where = port["state"], f"{device['name']}/{port['port']}"
+            if state:
+                yield Observation(state, state == "ACTIVE", where)
+            else:
+                yield Observation("its state cannot be read", None, where)
 
 
 def _shared_memory(readings: Readings) -> Iterator[Observation]:

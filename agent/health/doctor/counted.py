@@ -11,8 +11,17 @@ from agent.decide.inventory import fabric_variables
 from agent.health.doctor import nvidia_smi, xids
 from agent.health.doctor.deltas import STATES
 
-NVLINK = re.compile(r"^GPU (\d+):|^\s*Link \d+: (Replay|Recovery|CRC) Errors: (\d+)", re.MULTILINE)
-"""`nvidia-smi nvlink -e` as driver 580 prints it for an H200."""
+NVLINK_COUNTERS = {
+    "Replay Errors": "nvlink_replay",
+    "Recovery Errors": "nvlink_recovery",
+    "CRC Errors": "nvlink_crc",
+    "Total link recovery events": "nvlink_recovery",
+    "Link recovery failed events": "nvlink_recovery_failed",
+    "Symbol Errors": "nvlink_symbol",
+}
+"""By the names in `nvidia-smi nvlink -e`: the first three as driver 580 has them for an H200, the others as driver
+595.91 has them for a B300, by a published capture."""
+NVLINK = re.compile(rf"^GPU (\d+):|^\s*Link \d+: ({'|'.join(NVLINK_COUNTERS)}): (\d+)", re.MULTILINE)
 CLOCKS = "clocks_event_reasons_counters/clocks_event_reasons_counters_"
 
 
@@ -43,7 +52,7 @@ def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
         gpus = _gpus(raw["nvidia_smi"], raw.get("nvlink", "")) if "nvidia_smi" in raw else {}
     except ValueError as error:
         gpus, problems["gpus"] = {}, str(error)
-    if "Link 0:" in raw.get("nvlink", "") and not any("nvlink_crc" in counters for counters, _ in gpus.values()):
+    if "Link 0:" in raw.get("nvlink", "") and not _links(raw["nvlink"]).get(0):
         problems["nvlink"] = "nvidia-smi nvlink -e counts errors that are not known here"
     for device, (counters, states) in gpus.items():
         found["counters"][device], found["states"][device] = counters, states
@@ -81,6 +90,6 @@ def _links(text: str) -> dict[int, dict[str, float]]:
         if gpu:
             counters = found.setdefault(int(gpu), {})
         else:
-            name = f"nvlink_{kind.lower()}"
+            name = NVLINK_COUNTERS[kind]
             counters[name] = counters.get(name, 0) + int(count)
     return found

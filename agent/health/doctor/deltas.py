@@ -62,6 +62,8 @@ COUNTERS = (
     DeltaCheck("NVLink replays", "nvlink_replay", 0, 0, "degraded", DCGM, REPORT_XID),
     DeltaCheck("NVLink recoveries", "nvlink_recovery", 0, 0, "degraded", DCGM, REPORT_XID),
     DeltaCheck("NVLink CRC errors", "nvlink_crc", 100, 1, "degraded", DCGM, REPORT_XID),
+    DeltaCheck("NVLink recoveries that failed", "nvlink_recovery_failed", 0, 0, "fatal", "a4-agent", REPORT_XID),
+    DeltaCheck("NVLink symbol errors", "nvlink_symbol", 100, 1, "degraded", "a4-agent", REPORT_XID),
     DeltaCheck("GPU too hot", "hw_therm_slowdown", 10, 1, "degraded", "a4-agent", REPORT_SLOW, unit=" ms"),
     DeltaCheck("GPU power brake", "hw_power_brake", 10, 1, "degraded", "a4-agent", REPORT_SLOW, unit=" ms"),
 )

@@ -44,9 +44,10 @@ def _compared(check: FleetCheck, readings: Mapping[int, Readings], nodes: Mappin
 
 
 def _gpus(readings: Readings) -> str | None:
-    if has_gpus(readings) and "gpus" not in readings:
+    gpus = readings.get("gpus", ())
+    if (has_gpus(readings) and "gpus" not in readings) or any(None in (gpu["name"], gpu["memory"]) for gpu in gpus):
         return None
-    models = Counter(f"{gpu['name']}, {gpu['memory']}" for gpu in readings.get("gpus", ()))
+    models = Counter(f"{gpu['name']}, {gpu['memory']}" for gpu in gpus)
     return "; ".join(f"{count} × {model}" for model, count in sorted(models.items()))
 
 

@@ -6,8 +6,12 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-NOTHING = ("", "N/A", "[N/A]", "Not Supported", "Unknown Error", "Requested functionality has been deprecated")
-"""What nvidia-smi prints in place of a value that it does not have."""
+RESET = "GPU requires reset"
+"""What nvidia-smi prints in place of many values of a GPU that has failed."""
+NOTHING = (
+    "", "N/A", "Not Supported", "Unknown Error", "Requested functionality has been deprecated", "ERR!", RESET,
+)  # fmt: skip
+"""What nvidia-smi prints in place of a value that it does not have, also in brackets."""
 SLOWDOWNS = {
     "hw_slowdown": "hardware slowdown",
     "hw_thermal_slowdown": "hardware thermal slowdown",
@@ -45,7 +49,7 @@ def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
         "name": _text(gpu, "product_name"),
         "memory": _text(gpu, "fb_memory_usage/total"),
         "used": _number(_text(gpu, "fb_memory_usage/used")),
-        "recovery": _text(gpu, "gpu_recovery_action"),
+        "recovery": _recovery(gpu),
         "uncorrected": _sum(gpu, "ecc_errors/volatile"),
         "uncorrected_ever": _sum(gpu, "ecc_errors/aggregate"),
         "remap_pending": _text(gpu, "remapped_rows/remapped_row_pending"),
@@ -61,7 +65,18 @@ def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
 
 def _text(gpu: ElementTree.Element, path: str) -> str | None:
     found = (gpu.findtext(path) or "").strip()
-    return None if found in NOTHING else found
+    return None if _unbracketed(found) in NOTHING else found
+
+
+def _unbracketed(text: str) -> str:
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
+def _recovery(gpu: ElementTree.Element) -> str | None:
+    """What is to be done with it. One that has failed may say that everywhere but there."""
+    action = _text(gpu, "gpu_recovery_action")
+    needs_reset = any(_unbracketed((each.text or "").strip()) == RESET for each in gpu.iter())
+    return RESET if needs_reset and action in (None, "None") else action
 
 
 def _number(text: str | None) -> int | None:
