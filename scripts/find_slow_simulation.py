@@ -3,7 +3,7 @@
 Each repeat of a pair has 4 % of noise, each pair 1.5 %; 3 % of the pairs are slowed for once, as is one whole round;
 pairs that are further apart are slower. A second table has other noise, a third one slow link between good nodes. The
 rules were tuned with seeds from 10,000 to 350,000, the tests have those from 0 on, and the tables those from FIRST_SEED
-on: tune with none of these.
+on: tune with none of these. The last table has GPUs, each compared with all others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from agent.decide.location import Place
 from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.matching import Pair, first_rounds, stratum
+from agent.workloads.find_slow.stages import MEASURES, low_shares
 from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 
 FIRST_SEED = 7_000_000
@@ -188,6 +189,17 @@ def link_row(nodes: int, lost: float, count: int) -> str:
     return _cells(nodes, f"{lost:.0%}", f"{count:,}", *_share(found, count), blamed, others)
 
 
+def gpu_row(gpus: int, spread: float, count: int) -> str:
+    """How often a healthy run names a GPU by either measure of the GPU alone, and a run names one that has 88 %."""
+    named = found = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + count):
+        chance = random.Random(seed)
+        measures = [{gpu: chance.gauss(1.0, spread) for gpu in range(gpus)} for _ in range(2)]
+        named += any(low_shares(speeds, MEASURES[0].floor) for speeds in measures)
+        found += 0 in low_shares({**measures[0], 0: 0.88}, MEASURES[0].floor)
+    return _cells(gpus, f"{spread:.0%}", f"{count:,}", f"{named:,}", *_share(found, count))
+
+
 def _share(found: int, of: int) -> tuple[str, str]:
     return (f"{found:,} of {of:,}", f"{least_share(found, of):.2%}") if of else ("-", "-")
 
@@ -207,6 +219,9 @@ def main(seeds: int) -> None:
     for nodes in (8, 16, 64, 127):
         for lost in (0.25, 0.5, 0.9):
             print(link_row(nodes, lost, seeds // 2), flush=True)
+    for gpus in (16, 64, 512):
+        for spread in (0.01, 0.02, 0.03):
+            print(gpu_row(gpus, spread, seeds), flush=True)
 
 
 if __name__ == "__main__":
