@@ -210,6 +210,8 @@ LINK = "NETIR_LINK_EVT {} XC0 i0 Link 17"
         *((number, "", "information") for number in (63, 154, 13, 999)),
         (145, LINK.format("Nonfatal"), "degraded"),
         (149, LINK.format("Fatal"), "fatal"),
+        (20034, "Fatal, Link 30 LTSSM Fault Up", "fatal"),
+        (20009, "Non-fatal, Link 04 RX Short Error Rate", "information"),
     ],
 )
 def test_severities_of_xids(number: int, text: str, severity: str) -> None:
@@ -229,6 +231,15 @@ def test_a_gpu_that_has_fallen_off_the_bus_is_said_once() -> None:
     assert xids.parse([lost, lost], 2.0, 60.0) == [alone]
     numbered = xids.parse([f"3,9,1000000,-;{XID_79}", lost, lost.replace("1b", "c3")], 2.0, 60.0)
     assert [(one.number, one.device) for one in numbered] == [(79, "0000:1b:00"), (79, "0000:c3:00")]
+
+
+def test_a_fault_of_a_switch_is_read_once_of_its_lines(machine: PodMachine) -> None:
+    said = ["Fatal, Link 30 LTSSM Fault Up", "Severity 1 Engine instance 30 Sub-engine instance 00", "Data {0x30}"]
+    lines = [f"3,9,4900000000,-;nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, {words}\n" for words in said]
+    machine.write("dev/kmsg", "".join(lines))
+    (found,) = bad(examine(machine.readings(), 0, NODE))
+    assert (found.severity, found.device) == ("fatal", "0000:05:00.0")
+    assert found.value == "SXid 20034 100 s ago: Fatal, Link 30 LTSSM Fault Up"
 
 
 @pytest.mark.parametrize("instance", ["", " GPU-I:05", " GPU-I:05 GPU-CI:00"])

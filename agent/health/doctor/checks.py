@@ -230,7 +230,7 @@ def _xids(readings: Readings) -> Iterator[Observation]:
     if not found:
         yield Observation("none", True)
     for one in found:
-        words = f"XID {one.number} {one.seconds_ago:.0f} s ago: {one.text}"
+        words = f"{one.name} {one.seconds_ago:.0f} s ago: {one.text}"
         yield Observation(words, one.number in xids.PROGRAMS, one.device, xids.severity(one.number, one.text))
 
 

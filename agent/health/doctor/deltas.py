@@ -115,7 +115,7 @@ def _problems(before: Counted, after: Counted) -> Iterator[Finding]:
 def _new_xids(after: Counted, seconds: float) -> Iterator[Finding]:
     for one in (xids.Xid(*each) for each in after["xids"]):
         if one.seconds_ago <= seconds and one.number not in xids.PROGRAMS:
-            severity, value = xids.severity(one.number, one.text), f"XID {one.number}: {one.text}"
+            severity, value = xids.severity(one.number, one.text), f"{one.name}: {one.text}"
             yield Finding("XIDs", "bad", severity, -1, "", one.device, value, "none", xids.SOURCE, REPORT_XID)
 
 

@@ -1,4 +1,4 @@
-"""XIDs: errors that NVIDIA's driver writes to the kernel log."""
+"""XIDs and SXids: errors of GPUs and NVSwitches that NVIDIA's drivers write to the kernel log."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ _LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+(?: GPU-I:\d+)?(?: GPU-CI:\d
 """As src/nvidia/src/kernel/gpu/rc/kernel_rc.c of NVIDIA's open kernel modules prints it, with the instance of a MIG."""
 _LOST = re.compile(r"NVRM: GPU ([0-9a-fA-F:]+)(?:\.\d)?: (GPU has fallen off the bus\b.*)")
 """Beside XID 79, or alone."""
+_SWITCH = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), ((?:Non-f|F)atal\b.*)")
+"""As NVIDIA's Fabric Manager guide has it; further lines of the same one have other words there."""
+FIRST_OF_SWITCHES = 10_000
 
 
 class Xid(NamedTuple):
@@ -40,9 +43,16 @@ class Xid(NamedTuple):
     text: str
     seconds_ago: float
 
+    @property
+    def name(self) -> str:
+        return f"{'SXid' if self.number >= FIRST_OF_SWITCHES else 'XID'} {self.number}"
+
 
 def severity(number: int, text: str = "") -> Severity:
-    """How bad an XID is. One of which the catalogue says "restart the program", or that it lacks, is information."""
+    """How bad one is. An XID of which the catalogue says "restart the program", or that it lacks, is information; so is
+    an SXid that is not fatal."""
+    if number >= FIRST_OF_SWITCHES:
+        return "fatal" if text.startswith("Fatal") else "information"
     if number in NVLINK5 and re.search("non-?fatal", text, re.IGNORECASE):
         return "degraded"
     return "fatal" if number in FATAL else "degraded" if number in DEGRADED else "information"
@@ -65,6 +75,8 @@ def parse(records: Iterable[str], uptime: float, within: float) -> list[Xid]:
 
 def _said(text: str) -> Xid | None:
     if line := _LINE.match(text):
+        return Xid(int(line[2]), line[1], line[3].strip(), 0.0)
+    if line := _SWITCH.match(text):
         return Xid(int(line[2]), line[1], line[3].strip(), 0.0)
     lost = _LOST.match(text)
     return Xid(LOST, lost[1], lost[2], 0.0) if lost else None
