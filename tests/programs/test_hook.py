@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import socket
 import subprocess
 import sys
@@ -181,6 +182,27 @@ def test_a_rank_is_as_it_would_be_without(tmp_path: Path, sitecustomize: str | N
         assert seen == wanted
     else:
         assert not found.stdout
+
+
+def old_python(version: str) -> str:
+    """Of PATH, or of pyenv; empty: there is none."""
+    found = [shutil.which(f"python{version}"), *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
+    works = [one for one in found if one and not subprocess.run([one, "-c", ""], capture_output=True).returncode]
+    return works[0] if works else ""
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
+def test_a_python_that_is_too_old_for_the_hook_is_as_it_would_be_without(version: str, tmp_path: Path) -> None:
+    python = old_python(version)
+    if not python:
+        pytest.skip(f"this machine has no Python {version}")
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stdout.write('the user\\'s own\\n')")
+    code = "import os, sys; print((sys.path, sorted(os.environ.items()), sorted(sys.modules), sys.meta_path))"
+    for path in (f"{HOOK}:{tmp_path}", HOOK):
+        env = {**RANK, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}  # 2.7 would write beside the hook
+        found, expected = (run(code, tmp_path, env=env, python=python, hook=hook) for hook in (True, False))
+        assert (found.returncode, found.stderr, found.stdout) == (0, "", expected.stdout)
+        assert ("the user's own" in found.stdout) == (path != HOOK)
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
