@@ -190,7 +190,7 @@ def link_row(nodes: int, lost: float, count: int) -> str:
 
 
 def gpu_row(gpus: int, spread: float, count: int) -> str:
-    """How often a healthy run names a GPU by either measure of the GPU alone, and a run names one that has 88 %."""
+    """How often a healthy run names a GPU by either of two measures, and one that has 88 % is named by one."""
     named = found = 0
     for seed in range(FIRST_SEED, FIRST_SEED + count):
         chance = random.Random(seed)
@@ -219,7 +219,7 @@ def main(seeds: int) -> None:
     for nodes in (8, 16, 64, 127):
         for lost in (0.25, 0.5, 0.9):
             print(link_row(nodes, lost, seeds // 2), flush=True)
-    for gpus in (16, 64, 512):
+    for gpus in (8, 16, 64, 512):
         for spread in (0.01, 0.02, 0.03):
             print(gpu_row(gpus, spread, seeds), flush=True)
 

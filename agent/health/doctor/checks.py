@@ -174,8 +174,11 @@ def _model(readings: Readings) -> Iterator[Observation]:
 
 def _driver(readings: Readings) -> Iterator[Observation]:
     driver, cuda = readings["driver"], readings["gpus"][0]["cuda"] or ""
+    if not (_numbers(driver) and _numbers(cuda)):
+        yield UNSAID
+        return
     good = _numbers(driver) >= _numbers(BLACKWELL_DRIVER) and _numbers(cuda) >= _numbers(BLACKWELL_CUDA)
-    yield Observation(f"{driver} with CUDA {cuda or 'unknown'}", good)
+    yield Observation(f"{driver} with CUDA {cuda}", good)
 
 
 def _numbers(version: str) -> list[int]:
@@ -289,7 +292,7 @@ CHECKS = (
                 f"nvidia-smi -L names those that are left; {REPORT_XID}"),
     HealthCheck("GPU model", "gpus", lambda readings: readings.get("accelerator") in ACCELERATORS, _model,
                 "what A4_ACCELERATOR names", "fatal", "sichek", "give the job nodes of that accelerator"),
-    HealthCheck("driver of B200", "gpus", _if_any(lambda gpu: BLACKWELL in (gpu["name"] or BLACKWELL)), _driver,
+    HealthCheck("driver of B200", "gpus", _if_any(lambda gpu: BLACKWELL in (gpu["name"] or "")), _driver,
                 f"{BLACKWELL_DRIVER} with CUDA {BLACKWELL_CUDA}, or later", "degraded", "sichek",
                 "give the job nodes with a later gpu-driver-version"),
     HealthCheck("GPU recovery action", "gpus", has_gpus, _gpu_value("recovery", lambda value: value == "None"),

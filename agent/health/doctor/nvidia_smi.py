@@ -27,7 +27,7 @@ def parse(text: str) -> list[dict[str, Any]]:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
-    cuda = root.findtext("cuda_version")
+    cuda = _text(root, "cuda_version")
     return [{**_gpu(index, gpu), "cuda": cuda} for index, gpu in enumerate(root.findall("gpu"))]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, median
+from statistics import NormalDist
 from textwrap import wrap
 from typing import Any, NamedTuple, TypeVar
 
@@ -41,7 +41,7 @@ MEASURES = (
 NVLINK = Measure("all_reduce inside the pod", "GB/s", 0.2)
 LOOPBACK = Measure("network to itself", "MB/s", 0.25)
 """Well pods differed by 7 % (NVLink) and 12 % (sockets) on four H100."""
-HEALTHY_NAMED = 0.0003
+HEALTHY_NAMED = 0.003
 """The chance that a measure names a good one of all that are compared, if these scatter as a normal distribution."""
 Key = TypeVar("Key")
 
@@ -234,11 +234,11 @@ def low_shares(speeds: Mapping[Key, float], floor: float) -> dict[Key, float]:
     """Those that have lost `floor` or more, and more than good ones scatter → what share of the usual they have.
 
     What is usual is the upper quartile, as of pairs: each is measured alone, so two are enough to name the slower. The
-    more there are, the further the lowest of good ones is from their median.
+    more there are, the lower is the lowest of good ones.
     """
     known = sorted(speed for speed in speeds.values() if speed)
     usual = known[round(0.75 * (len(known) - 1))] if known else 1.0
     good = [speed / usual for speed in known if speed >= (1 - floor) * usual] or [1.0]
-    sigmas = max(SIGMAS, NormalDist().inv_cdf(1 - HEALTHY_NAMED / len(good)))
-    cut = min(1 - floor, median(good) - sigmas * scatter(good))
+    lowest = NormalDist().inv_cdf(0.75) + NormalDist().inv_cdf(1 - HEALTHY_NAMED / len(good))
+    cut = min(1 - floor, 1 - max(SIGMAS, lowest) * scatter(good))
     return {key: speed / usual for key, speed in speeds.items() if speed / usual < cut or not speed}
