@@ -87,6 +87,23 @@ def test_a_dead_node_holds_the_job_until_its_pod_is_deleted_by_force(bed: Bed, n
         bed.order("reboot", node)
 
 
+def test_a_dead_node_of_a_job_of_one_pod_is_given_up_by_a_taint(bed: Bed, namespace: str) -> None:
+    """No pod has ended that the Job's controller could count, and a deletion by force would wait for that."""
+    settings = {"workload.gpus": "2", "workload.max_workload_restarts": "1", "task_script": WAITS}
+    bed.install("job", namespace, {**settings, "workload.terminationGracePeriodSeconds": "20"})
+    (pod,) = bed.formed("job", namespace, 1)
+    node, taint = pod["spec"]["nodeName"], "node.kubernetes.io/out-of-service"
+    bed.order("die", node)
+    try:
+        bed.until("it is to be deleted", lambda: "deletionTimestamp" in bed.pods("job", namespace)[0]["metadata"])
+        bed.plane.kubectl("taint", "nodes", node, f"{taint}=nodeshutdown:NoExecute")
+        bed.until("attempt 1", lambda: attempts(bed.pods("job", namespace)) == {"1"})
+        assert node not in {pod["spec"]["nodeName"] for pod in bed.formed("job", namespace, 1)}
+    finally:
+        bed.order("reboot", node)
+        bed.plane.kubectl("taint", "nodes", node, f"{taint}-")
+
+
 def dead(bed: Bed, namespace: str) -> Object:
     return bed.pods("job", namespace)[1]
 

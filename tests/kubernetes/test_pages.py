@@ -29,6 +29,7 @@ OF_GKE = {
 SHOWN_ELSEWHERE = {
     "wait --for=delete pod": "it waits for an end that test_runs.py shows",
     "delete pod POD --force": "test_losses.py, on a dead node",
+    "taint nodes NODE": "test_losses.py, on a dead node",
     "get jobset my-nccl": "a queue's job, in test_kueue.py",
 }
 SILENT = (">", "|")
