@@ -25,10 +25,10 @@ _BEGINS = re.compile(
 )
 _INSIDE = re.compile(rb"\s|$")
 """Parts of a frame, directly below another line that waits: the place, the source, the marks under it."""
+_CHAIN = re.compile(rb"During handling of the above exception|The above exception was the direct cause")
+_EXCEPTION = re.compile(rb"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|BdbQuit)\b(?::|$)")
 _GOES_ON = re.compile(
     rb"\[(?:rank|default)\d+\]:|Exception raised from |frame #\d+: |<omitting python frames>$"
-    rb"|(?:During handling of the above exception|The above exception was the direct cause)"
-    rb"|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|BdbQuit)\b(?::|$)"
     rb"|={20,}$|-{20,}$|\S+ FAILED$|(?:Other )?Failures:$|Root Cause \(first observed failure\):$|\[\d+\]:$"
     rb"|Call stack:$|Message: |Arguments: "  # logging, of a signal that came while it wrote
 )
@@ -79,7 +79,8 @@ class Noise:
             return True
         if now - self._troubled.get(pod, -WAITS_SECONDS) >= WAITS_SECONDS:
             return False
-        return bool(_GOES_ON.match(line) or (self._waited.get(pod) and _INSIDE.match(line)))
+        goes_on = any(one.match(line) for one in (_GOES_ON, _CHAIN, _EXCEPTION))
+        return goes_on or (self._waited.get(pod, False) and _INSIDE.match(line) is not None)
 
     def due(self) -> list[HeldLines]:
         """Lines that have waited long enough; they are not held any longer."""
@@ -143,8 +144,6 @@ def without_peers(held: Iterable[HeldLines]) -> list[HeldLines]:
 _RANK = re.compile(rb"\[(?:rank|default)\d+\]: ?")
 _TRACEBACK = b"Traceback (most recent call last):"
 _LOGGING = b"--- Logging error ---"
-_CHAIN = re.compile(rb"During handling of the above exception|The above exception was the direct cause")
-_EXCEPTION = re.compile(rb"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|BdbQuit)\b(?::|$)")
 _OF_INTERRUPT = re.compile(rb"KeyboardInterrupt\b|torch\.distributed\.elastic\.")
 
 

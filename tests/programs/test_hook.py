@@ -185,7 +185,7 @@ def test_a_rank_is_as_it_would_be_without(tmp_path: Path, sitecustomize: str | N
 
 
 def old_python(version: str) -> str:
-    """Of PATH, or of pyenv; empty: there is none."""
+    """An interpreter on PATH or from pyenv; empty where there is neither."""
     found = [shutil.which(f"python{version}"), *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
     works = [one for one in found if one and not subprocess.run([one, "-c", ""], capture_output=True).returncode]
     return works[0] if works else ""

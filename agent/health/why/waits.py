@@ -63,7 +63,7 @@ class WaitGraph:
     """All members and what each of them waits for."""
 
     def __init__(self, members: Sequence[GroupMember], *, are_all: bool = True) -> None:
-        """are_all: there is no rank that nobody saw or knows of."""
+        """are_all: every rank of the run was seen."""
         self.members = members
         self._are_all = are_all
         self._by_rank = {one.rank: one for one in members if one.rank is not None}
