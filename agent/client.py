@@ -27,6 +27,7 @@ from agent.output import Sink
 from agent.paths import RunDir
 
 if TYPE_CHECKING:
+    from agent.decide.diagnosis import RunDiagnosis
     from agent.health.why.records import Collected
 
 MOST_READ, LEAST_READ = 65536, 4096
@@ -116,15 +117,25 @@ class Client:
         """Wait until the run is over."""
         return RunEnd.from_json(self._ask("wait", {"run": _id(run)}, None))
 
-    def why(self, run: str | RunInfo | None = None) -> Collected:
-        """What the processes of a run do, on all its pods; by default of the newest that has the cluster for itself.
+    def why(self, run: str | RunInfo | None = None) -> RunDiagnosis:
+        """Who holds a run up; by default the newest that has the cluster for itself.
 
         Of a run that is over, what was said of it while it stood still. Raises AgentError 66.
         """
+        from agent.decide.diagnosis import RunDiagnosis
+
+        return wire.from_json(RunDiagnosis, self._ask_why(run))
+
+    def why_records(self, run: str | RunInfo | None = None) -> Collected:
+        """What `why` decides on: all that pods saw of the processes of a run. That of many pods is refused, as it is
+        too large for an answer. Raises AgentError 66."""
         from agent.health.why.records import Collected
 
+        return wire.from_json(Collected, self._ask_why(run, records=True))
+
+    def _ask_why(self, run: str | RunInfo | None, *, records: bool = False) -> Any:
         # Pods may look for 9 s, and one look is made at a time.
-        return wire.from_json(Collected, self._ask("why", {"run": _id(run or "")}, 30.0))
+        return self._ask("why", {"run": _id(run or ""), "records": records}, 30.0)
 
     def clocks(self) -> dict[int, dict[str, float]]:
         """For each worker that answers, by how many seconds its clock is ahead of pod 0's (`offset`), give or take

@@ -119,6 +119,7 @@ class Settings(NamedTuple):
     warn_seconds: float
     why: bool
     why_seconds: float
+    hang_seconds: float
     why_timing: bool
     run_health: bool
     gate: str
@@ -299,6 +300,13 @@ SETTINGS = (
         "300",
         "a run that prints nothing for this long is looked at once, and goes on; 0: never",
         called="why_seconds",
+    ),
+    Setting(
+        "A4_HANG_SECONDS",
+        none_or("60"),
+        "60",
+        "a rank for which others only wait is said to hang after so long without an operation, at the earliest",
+        called="hang_seconds",
     ),
     Setting("A4_WHY_TIMING", flag, "false", "have torch time every NCCL operation, at 20 µs each, to see which began"),
     Setting("A4_RUN_HEALTH", flag, "true", "compare the error counters of GPUs and NICs before and after each run"),

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from agent.client import Client
 from agent.commands.answers import VERSION, WhyAnswer, write
 from agent.commands.options import add_which_run
-from agent.decide.diagnosis import Diagnosis
-from agent.health.why.deciding import diagnose
-from agent.health.why.records import Collected
+from agent.decide.diagnosis import RunDiagnosis
 
 DESCRIPTION = (
     "Looks at the processes of RUN on all pods, by default of the run that has the cluster for itself, and says which "
@@ -24,6 +22,7 @@ INDENT = "  "
 TITLES = {
     "hangs": "hangs",
     "circle": "hangs, and no single rank is to blame",
+    "waits": "waits, and may go on",
     "moves": "goes on",
     "unclear": "it cannot be told whether and where it hangs",
 }
@@ -37,23 +36,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 when it could answer, whether the run hangs or not. Raises AgentError: 66 no such run, 69 no cluster."""
     with Client() as client:
-        collected = client.why(args.run or None)
-    is_over = collected.diagnosis is not None or not (collected.pods or collected.silent)
-    found = None if is_over and collected.diagnosis is None else diagnose(collected)
+        answer = client.why(args.run or None)
     if args.json:
-        write(WhyAnswer(VERSION, collected.run, is_over, found))
+        write(WhyAnswer(VERSION, *answer))
     else:
         columns = min(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
-        sys.stdout.writelines(f"{line}\n" for line in lines(collected, found, is_over, columns))
+        sys.stdout.writelines(f"{line}\n" for line in lines(answer, columns))
     return 0
 
 
-def lines(collected: Collected, found: Diagnosis | None, is_over: bool, columns: int = COLUMNS) -> Iterator[str]:
+def lines(answer: RunDiagnosis, columns: int = COLUMNS) -> Iterator[str]:
     """The answer for people."""
+    found = answer.diagnosis
     if found is None:
-        yield f"{collected.run} is over, and nothing was seen to hang in it"
+        yield f"{answer.run} is over, and nothing was seen to hang in it"
         return
-    yield f"{collected.run} {'was looked at before its end' if is_over else TITLES[found.status]}"
+    yield f"{answer.run} {'was looked at before its end' if answer.over else TITLES[found.status]}"
     yield from _wrapped(f"{found.sentence}.", columns)
     for detail in found.details:
         yield from _wrapped(detail, columns, "- ")

@@ -11,7 +11,7 @@ SourceState = Literal["found", "unavailable", "contradicts"]
 Fault = Literal["dead", "stopped", "behind", "other operation", "other size", "device", "waits", "odd"]
 """device: its GPU has not begun what the others wait in; waits: it does not answer; odd: its stack is another than
 most, which blames nobody"""
-Status = Literal["hangs", "circle", "moves", "unclear"]
+Status = Literal["hangs", "circle", "waits", "moves", "unclear"]
 PlaceKind = Literal["stopped", "gil", "kernel", "python", "native", "unknown"]
 
 
@@ -61,8 +61,8 @@ class Diagnosis(NamedTuple):
     """Why a run stands still."""
 
     status: Status
-    """hangs: a culprit is named; circle: ranks wait for each other, nobody is blamed; moves: nothing hangs; unclear:
-    cannot tell who"""
+    """hangs: a culprit is named; circle: ranks wait for each other, nobody is blamed; waits: ranks wait for culprits,
+    too short a time to call it a hang; moves: nothing hangs; unclear: cannot tell who"""
     sentence: str
     culprits: tuple[Culprit, ...] = ()
     """those that wait for nobody; the one that most ranks wait for first"""
@@ -73,3 +73,14 @@ class Diagnosis(NamedTuple):
     """when it was looked at, in seconds since 1970"""
     trigger: str = ""
     """why it was looked at: asked, stall, timeout, silence, watchdog, cancel"""
+
+
+class RunDiagnosis(NamedTuple):
+    """What `why` answers of a run."""
+
+    run: str
+    """the run's id"""
+    over: bool
+    """it is over: what was found before its end"""
+    diagnosis: Diagnosis | None
+    """None: it is over, and nothing was seen to hang"""

@@ -29,7 +29,7 @@ import json, sys
 from agent import wire
 from agent.client import Client
 with Client() as client:
-    print(json.dumps(wire.to_json(client.why(sys.argv[1] or None))))
+    print(json.dumps(wire.to_json(client.why_records(sys.argv[1] or None))))
 """
 
 
@@ -40,7 +40,7 @@ def why(trial: Trial, run: str = "", pod: int = 0) -> Collected:
 
 
 def hanging_cluster(start: Start, pods: int, files: Mapping[str, bytes] = FILES) -> Trial:
-    env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1"}
+    env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1", "A4_HANG_SECONDS": "0"}
     return sleeping(start, pods, gpus_per_pod=2, files=files, env=env)
 
 

@@ -259,6 +259,9 @@ class FakeMachine:
         comes = needed is not None and needed <= seconds
         self.post(needed or 0.0 if comes else seconds, lambda: done(json.dumps(said) if comes else ""))
 
+    def entered_operations(self, directory: str) -> Mapping[int, int]:
+        return {one.pid: sum(group.entered for group in one.groups) for one in self.pod.processes if one.groups}
+
     def make_cgroup(self, path: str) -> bool:
         if os.path.dirname(path) in self.directories:
             self.directories.add(path)

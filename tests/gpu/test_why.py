@@ -31,7 +31,7 @@ BUSY_TICKS = 300
 
 @pytest.fixture
 def trial(cluster: Cluster) -> Iterator[Trial]:
-    yield cluster(2, 1, files=FILES, env=ENV)
+    yield cluster(2, 1, files=FILES, env={**ENV, "A4_HANG_SECONDS": "0"})
 
 
 def collected(trial: Trial, run: str, name: str) -> Collected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from agent import wire
 from agent.health.why.deciding import diagnose
 from agent.health.why.records import Collected, Frame, GroupProgress, Operation, PodRecords, Process, Thread, Waiting
 from tests.health.schedules import TORCH, TRAIN
 
+MOST_ANSWER = 64 * 1024
 FEW, TIMES = 64, 4
 IN_BARRIER = Frame("MPI_Barrier", "libmpi.so")
 Rank = Callable[[int, int], Process]
@@ -93,6 +96,21 @@ def work(seen: Collected) -> tuple[str, int]:
     finally:
         sys.settrace(before)
     return status, count
+
+
+@pytest.mark.parametrize("name", ["half are behind", "a pipeline", "half are not in MPI"])
+def test_the_answer_about_1024_pods_fits_into_a_message(name: str) -> None:
+    seen = collected(SHAPES[name][1], 1024 * 8)
+    assert len(json.dumps(wire.to_json(diagnose(seen)))) < MOST_ANSWER
+
+
+def test_pods_that_show_nothing_are_named_together() -> None:
+    """Every second one has a reason of its own."""
+    seen = collected(SHAPES["one is behind"][1], 64)
+    silent = {pod: f"silent for {pod} s" if pod % 2 else "it did not answer in time" for pod in range(8, 1024)}
+    found = diagnose(seen._replace(silent=silent, ranks=1024 * 8))
+    assert len(json.dumps(wire.to_json(found))) < MOST_ANSWER
+    assert any("more" in one.text for one in found.sources)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_of_a_command_nobody_counts_ranks() -> None:
     for pod in world.pods:
         pod.processes = (process(pod.index)._replace(role="other", rank=None, groups=()),)
     run = world.submit(1, "exec", args=["sleep", "100"])
-    found = world.ask(3, "why", run=run)["ok"]
+    found = world.ask(3, "why", run=run, records=True)["ok"]
     assert (found["ranks"], len(found["pods"])) == (None, len(world.pods))
 
 
@@ -72,7 +73,7 @@ def test_nothing_is_told_of_what_cannot_be_masked() -> None:
     world = sleeping(life=FOREVER, last={"A4_SECRET_ENV": "MINE", "MINE": "launcher"})
     for pod in world.pods:
         pod.processes = (process(pod.index)._replace(role="launcher"),)
-    found = world.ask(1, "why", run=world.submit(1, "script"))["ok"]
+    found = world.ask(1, "why", run=world.submit(1, "script"), records=True)["ok"]
     told = {pod["pod"]: (len(pod["processes"]), [source["why"] for source in pod["sources"]]) for pod in found["pods"]}
     assert told[3][0] == 0 and "cannot be masked" in told[3][1][0], told
 
@@ -103,6 +104,64 @@ def test_what_was_found_in_silence_is_kept_for_a_run_that_fails_later() -> None:
     ends(world, 1, run)
     found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
     assert SENTENCE in found["sentence"] and found["trigger"] == "silence"
+
+
+def test_a_silence_that_ended_is_not_why_a_run_fails_later() -> None:
+    world, run = standing_still()
+    world.wait(LIMIT * 2)
+    assert said(world, SENTENCE) == 1
+    world.pod(3).agent.children[-1].output(1, b"step 5\n")
+    world.wait(30)
+    world.pod(1).agent.children[-1].die(1)
+    ends(world, 1, run)
+    assert world.ask(3, "why", run=run)["ok"]["diagnosis"] is None
+
+
+def stepping(world: FakeWorld, step: int) -> None:
+    for pod in world.pods:
+        pod.processes = (process(pod.index, step),)
+
+
+@pytest.mark.parametrize(
+    ("silence", "status", "words"),
+    [
+        (15, "moves", "no operation for 1\\d s; before, one every 2\\d s: rank 2 "),
+        (45, "waits", "no operation for 4\\d s; before, one every 2\\d s: rank 2 "),
+        (80, "hangs", "rank 2 .*; no operation for [78]\\d s; before, one every 2\\d s$"),
+    ],
+)
+def test_a_rank_that_has_not_entered_hangs_when_that_takes_longer_than_ever(
+    silence: int, status: str, words: str
+) -> None:
+    """Steps of 25 s are seen 20 or 30 s apart."""
+    world, run = standing_still()
+    for number in range(1, 11):
+        world.at(world.seconds + 25 * number, lambda step=4 + number: stepping(world, step))  # type: ignore[misc]
+    world.wait(250 + silence)
+    found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
+    assert found["status"] == status and re.search(words, found["sentence"]), found
+    assert [one["rank"] for one in found["culprits"]] == ([] if status == "moves" else [LATE])
+
+
+def test_ranks_of_mpi_hang_when_they_are_silent_for_longer_than_ever() -> None:
+    """They have no recorder: lines that the run prints stand for operations."""
+    world, run = standing_still()
+    for pod in world.pods:
+        (rank,) = pod.processes
+        threads = (
+            stack(True)
+            if pod.index == LATE
+            else (Thread("MainThread", (Frame("MPI_Barrier", "libmpi.so"), *stack(True)[0].frames)),)
+        )
+        pod.processes = (rank._replace(groups=(), threads=threads, stays=True),)
+    for second in range(0, 200, 40):
+        world.at(world.seconds + second, lambda: world.pod(0).agent.children[-1].output(1, b"step\n"))
+    world.wait(180)
+    found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
+    assert found["status"] == "moves" and found["sentence"].startswith("no line of output for 2"), found
+    world.wait(60)
+    found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
+    assert found["status"] == "hangs" and "before, one every 40 s" in found["sentence"], found
 
 
 def test_a_silent_run_whose_numbers_move_is_healthy() -> None:
@@ -196,7 +255,7 @@ def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
     world, run = running("exec")
     world.pod(2).evidence_seconds = None
     client = world.pod(1).agent.client()
-    number = client.ask("why", run=run)
+    number = client.ask("why", run=run, records=True)
     odd = message(Evidence(run, "", {"pod": "three"}))
     world.at(world.seconds + 2, lambda: world.slip_in(odd, 3))
     world.at(world.seconds + 1, world.pod(2).kill)
@@ -210,14 +269,15 @@ def test_what_a_pod_said_before_its_part_was_over_counts() -> None:
     world, run = running("exec")
     world.pod(2).evidence_seconds = 4.0
     world.at(world.seconds + 2, lambda: world.pod(3).agent.children[-1].die(0))
-    assert {pod["pod"] for pod in world.ask(1, "why", run=run)["ok"]["pods"]} == {0, 1, 2, 3}
+    found = world.ask(1, "why", run=run, records=True)["ok"]
+    assert {pod["pod"] for pod in found["pods"]} == {0, 1, 2, 3}
 
 
 def test_a_pod_that_does_not_answer_is_named_in_time() -> None:
     world, run = standing_still()
     world.wait(1)
     world.pod(2).pause(25)
-    found = world.ask(1, "why", run=run)["ok"]
+    found = world.ask(1, "why", run=run, records=True)["ok"]
     assert found["silent"] == {"2": "it did not answer in time"}, world.dump()
 
 

@@ -12,20 +12,21 @@ import pytest
 
 from agent.machine.health import nccl_ras, torch_server
 from agent.machine.health.nccl_ras import ask_ras
-from agent.machine.health.torch_server import NoAnswer, ask_rank
+from agent.machine.health.torch_server import NoAnswer, ask_rank, entered_operations
 from tests.machine.waiting import DEADLINE_SECONDS
 
 MOST = 1000
 
 
 @contextmanager
-def answering(server: socket.socket, text: bytes) -> Iterator[None]:
-    """One that is asked once."""
+def answering(server: socket.socket, *texts: bytes) -> Iterator[None]:
+    """One that is asked once for each text."""
 
     def serve() -> None:
-        with server.accept()[0] as connection:
-            connection.recv(4096)
-            connection.sendall(text)
+        for text in texts:
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(text)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -68,6 +69,23 @@ def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytes
     server.listen()
     with answering(server, text):
         assert refused(lambda: ask_rank(path, "fr_trace_json", DEADLINE_SECONDS)) == why
+
+
+def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path) -> None:
+    """Of two groups, and gloo's where NCCL's recorder is empty. The others: one that hangs, one that is gone, and one
+    that is none."""
+    nccl = b'{"pg_status":{"0":{"last_enqueued_collective":"5"},"1":{"last_enqueued_collective":"2"}}}'
+    gloo = b'{"entries":[{"last_enqueued_collective":9}],"pg_status":{"0":{"last_enqueued_collective":"4"}}}'
+    servers = {name: socket.socket(socket.AF_UNIX) for name in ("11", "12", "13", "14", "x")}
+    for name, server in servers.items():
+        server.bind(str(tmp_path / f"{name}.sock"))
+        server.listen()
+    servers["14"].close()
+    with answering(servers["11"], http(nccl)), answering(servers["12"], http(b'{"pg_status":{}}'), http(gloo)):
+        assert entered_operations(str(tmp_path), 1.0) == {11: 7, 12: 4}
+    assert entered_operations(str(tmp_path / "nothing"), 1.0) == {}
+    for name in ("13", "x"):
+        servers[name].close()
 
 
 @pytest.mark.parametrize(("size", "why"), [(MOST, ""), (MOST + 1, f"more than {MOST} bytes")])

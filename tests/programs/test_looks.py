@@ -13,6 +13,7 @@ import pytest
 
 from agent.lifecycle.looking.asking import Asking
 from agent.machine.evidence_text import ProcessSeen
+from agent.machine.health.torch_server import entered_operations
 from tests.programs.test_hook import HOOK, TORCH
 
 ENDS = """
@@ -32,7 +33,7 @@ NO_PY_SPY = "/bin/false"
 def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": HOOK, "A4_WHY_DIR": str(tmp_path), "RANK": "0"}
     environ |= {"LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
-    looks = 0
+    looks, entered = 0, set[int]()
     for _ in range(3):
         argv = [str(TORCH), "-c", ENDS, str(tmp_path)]
         with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank:
@@ -46,6 +47,7 @@ def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: P
                         asking = Asking(str(tmp_path), 0.3)
                         asking.ask_recorder(seen.pid, path)
                         asking.take_stacks(spy, seen, path)
+                        entered.update(entered_operations(str(tmp_path), 0.3).values())
                         looks += 1
 
             several = [threading.Thread(target=look) for _ in range(2)]
@@ -56,4 +58,4 @@ def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: P
                 thread.join()
         (tmp_path / "meeting").unlink(missing_ok=True)
         assert (rank.returncode, out) == (0, "ends\n"), err
-    assert looks > 3
+    assert looks > 3 and max(entered) > 1

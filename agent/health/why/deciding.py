@@ -10,6 +10,7 @@ from agent.decide.words import count_text
 from agent.health.why import telling
 from agent.health.why.culprits import Blame, Blames, judge
 from agent.health.why.members import GroupMember, blind_pods, members
+from agent.health.why.pace import Pace, together
 from agent.health.why.places import main_frames
 from agent.health.why.ras_view import RasView, view
 from agent.health.why.records import Collected
@@ -21,12 +22,11 @@ MOST_CULPRITS = 32
 ODD_SHARE = 0.25
 """At most this share of the ranks is called odd, and always one of three or more."""
 MOVES = "nothing hangs: the operation number moves"
+MOVES_SO_FAR = "nothing hangs so far"
 
 
 def diagnose(collected: Collected) -> Diagnosis:
     """Who holds the others up and where it is, or that nobody does, or that it cannot be told."""
-    if collected.diagnosis is not None:
-        return collected.diagnosis
     picture = WaitGraph(members(collected), are_all=not blind_pods(collected))
     ras = _ras(collected, picture.members)
     judgement = judge(picture)
@@ -35,7 +35,7 @@ def diagnose(collected: Collected) -> Diagnosis:
     return Diagnosis(
         status=status,
         sentence=sentence,
-        culprits=tuple(telling.culprit(one, picture.members) for one in blames[:MOST_CULPRITS]),
+        culprits=tuple(telling.culprit(one, picture.members) for one in blames[:MOST_CULPRITS] if status != "moves"),
         sources=sources(collected, picture.members, ras, frozenset(one.key for one in blames)),
         details=details,
         trigger=collected.trigger,
@@ -49,11 +49,15 @@ def _answer(
     if not ranks:
         return "unclear", _no_ranks(collected), ()
     if blames:
-        return "hangs", telling.sentence(blames, ranks), _unmoved(collected, judgement)
+        return _blamed(collected, picture, judgement, blames)
     if judgement.moves or (ras is not None and ras.moves and ras.is_ours and not picture.waits):
         return "moves", MOVES, ()
     if judgement.differ:
         return "unclear", telling.differ(judgement, ranks), ()
+    usual = together(map(_pace, ranks))
+    enough = collected.hang_seconds if not picture.waits else 0.0  # all may be at work
+    if usual is not None and usual.still <= max(usual.longest, enough) and not judgement.circle:
+        return "moves", f"{MOVES_SO_FAR}: {usual.words('operation')}", ()
     if judgement.unknown or (judgement.open and not judgement.circle):
         lines, odd = common_and_odd(ranks)
         waiters = {one.waiter for one in picture.waits}
@@ -67,6 +71,46 @@ def _answer(
         everybody, _ = picture.ranks_of(judgement.full[0].group)
         return "unclear", telling.full(judgement, ranks, len(everybody)), common_and_odd(ranks)[0]
     return _by_stacks(ranks)
+
+
+def _blamed(
+    collected: Collected, picture: WaitGraph, judgement: Blames, blames: Sequence[Blame]
+) -> tuple[Status, str, tuple[str, ...]]:
+    """Ranks that have only not entered an operation yet may be at something that takes long. Everything else is said at
+    once."""
+    ranks = picture.members
+    sentence = telling.sentence(blames, ranks)
+    known = _paces(blames, picture, collected)
+    if not known or collected.trigger == "watchdog":
+        return "hangs", sentence, _unmoved(collected, judgement)
+    pace, what = max(known, key=lambda one: one[0].still)
+    said = pace.words(what)
+    least = max(collected.hang_seconds, pace.longest)
+    if any(one.fault != "behind" for one in blames) or pace.still >= least:
+        return "hangs", f"{sentence}; {said}", ()
+    which = "its longest time so far" if least == pace.longest else "A4_HANG_SECONDS"
+    until = f"it is said to hang after {least:.0f} s without one, {which}"
+    return ("moves" if pace.still <= pace.longest else "waits"), f"{said}: {sentence}", (until,)
+
+
+def _paces(blames: Sequence[Blame], picture: WaitGraph, collected: Collected) -> list[tuple[Pace, str]]:
+    """How often each blamed rank and those that wait for it enter operations, and what is counted. Where no rank is
+    known to enter any, how often the run prints. Empty: nothing is known."""
+    waiters: dict[frozenset[int], list[int]] = {}
+    for wait in picture.waits:
+        waiters.setdefault(wait.blockers, []).append(wait.waiter)
+    found: dict[int, list[Pace | None]] = {one.key: [_pace(picture.members[one.key])] for one in blames}
+    for blockers, keys in waiters.items():
+        pace = together(_pace(picture.members[key]) for key in keys)
+        for key in blockers & found.keys():
+            found[key].append(pace)
+    known = [(pace, "operation") for pace in map(together, found.values()) if pace is not None]
+    printed = together(pod.printed for pod in collected.pods)
+    return known or ([(printed, "line of output")] if printed is not None else [])
+
+
+def _pace(member: GroupMember) -> Pace | None:
+    return member.process.pace if member.process else None
 
 
 def _no_ranks(collected: Collected) -> str:

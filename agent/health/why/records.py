@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from agent.decide.diagnosis import Diagnosis, SourceName, SourceState
+from agent.decide.diagnosis import SourceName, SourceState
+from agent.health.why.pace import Pace
 
 MOST_BYTES = 32 * 1024
 MOST_FRAMES = 12
@@ -120,6 +121,8 @@ class Process(NamedTuple):
     stays: bool | None = None
     """At two looks its native stack was in the same operation at the same place of the program, or in none. None: it
     was not looked at twice."""
+    pace: Pace | None = None
+    """How often it enters operations, by looks every 10 s at its recorder; None: it has none."""
 
 
 class Source(NamedTuple):
@@ -195,12 +198,14 @@ class PodRecords(NamedTuple):
     processes: tuple[Process, ...] = ()
     ras: Ras | None = None
     sources: tuple[Source, ...] = ()
+    printed: Pace | None = None
+    """How often the run prints here; None: it has no process here that prints."""
     left_out: str = ""
     """What did not fit into MOST_BYTES, in words; empty: nothing."""
 
 
 class Collected(NamedTuple):
-    """What was collected of a run. The client's `why(run_id | None)` returns it: of the run that goes on for None."""
+    """What was collected of a run."""
 
     run: str
     pods: tuple[PodRecords, ...] = ()
@@ -213,5 +218,5 @@ class Collected(NamedTuple):
     apart: float | None = None
     """Seconds between the two looks; None: there was one."""
     trigger: Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"] = "asked"
-    diagnosis: Diagnosis | None = None
-    """The stored one of a run that is over; then there are no records."""
+    hang_seconds: float = 0.0
+    """A4_HANG_SECONDS: a rank that has only not entered an operation hangs after so long, at the earliest."""

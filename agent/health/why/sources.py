@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.decide.diagnosis import SourceName, SourceSaid
-from agent.decide.subset import pods_text, ranges
+from agent.decide.subset import grouped, pods_text, ranges
 from agent.decide.words import count_text
 from agent.health.why.members import GroupMember
 from agent.health.why.ras_view import RasView
 from agent.health.why.records import Collected, PodRecords, Source
 
+MOST_REASONS = 8
+"""Lines about one source for each of its states."""
 NAMES: tuple[SourceName, ...] = ("processes", "recorder", "dump", "ras", "stacks")
 
 
@@ -21,15 +23,15 @@ def sources(
     found: list[SourceSaid] = []
     for name in NAMES:
         found += _ras(collected, members, ras, blamed) if name == "ras" else _one(collected, members, name)
-    found += [
-        SourceSaid("processes", "unavailable", f"pod {pod} gave no records: {why}")
-        for pod, why in sorted(collected.silent.items())
+    silent = [
+        SourceSaid("processes", "unavailable", f"{pods_text(pods)} gave no records: {why}")
+        for why, pods in grouped(collected.silent).items()
     ]
-    found += [
-        SourceSaid("processes", "found", f"pod {pod.pod} left out {pod.left_out}")
-        for pod in collected.pods
-        if pod.left_out
-    ]
+    found += _some(silent)
+    cut = grouped({pod.pod: pod.left_out for pod in collected.pods if pod.left_out})
+    found += _some(
+        [SourceSaid("processes", "found", f"{pods_text(pods)} left out {what}") for what, pods in cut.items()]
+    )
     return tuple(found)
 
 
@@ -58,10 +60,18 @@ def _unavailable(collected: Collected, members: Sequence[GroupMember], name: Sou
         for source in pod.sources:
             if source.name == name and source.state == "unavailable":
                 by_reason.setdefault(source.why, []).append((pod, source))
-    return [
-        SourceSaid(name, "unavailable", f"{_whose(where, members)}: {why or 'no reason is known'}")
-        for why, where in by_reason.items()
-    ]
+    return _some(
+        [
+            SourceSaid(name, "unavailable", f"{_whose(where, members)}: {why or 'no reason is known'}")
+            for why, where in by_reason.items()
+        ]
+    )
+
+
+def _some(said: list[SourceSaid]) -> list[SourceSaid]:
+    """The first, and how many more there are."""
+    more = len(said) - MOST_REASONS
+    return said if more <= 0 else [*said[:MOST_REASONS], said[-1]._replace(text=f"and {more} more like these")]
 
 
 def _whose(where: Sequence[tuple[PodRecords, Source]], members: Sequence[GroupMember]) -> str:

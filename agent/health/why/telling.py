@@ -17,6 +17,10 @@ TIMING = (
     "set A4_WHY_TIMING=true for the pods, or TORCH_NCCL_ENABLE_TIMING=1 for one command (about 20 µs per operation)"
 )
 MOST_NAMED = 3
+MOST_IN_LINE = 16
+"""Ranks of a pipeline that are named."""
+MOST_RANGES = 12
+"""Ranges in a list of ranks or of pods: 0-3,8,12."""
 NOWHERE = Place("unknown", "")
 
 
@@ -113,11 +117,16 @@ def _has_entered(blame: Blame, wait: Wait) -> str:
 
 
 def _silent(blame: Blame, wait: Wait, members: Sequence[GroupMember]) -> str:
-    line = " → ".join(str(members[key].rank) for key in (*blame.chain, blame.key)) if blame.chain else ""
+    line = " → ".join(_in_line([*blame.chain, blame.key], members)) if blame.chain else ""
     waiters = f"{count_text(blame.waiting, 'rank')} {_waits(blame.waiting)} for it" + (f" ({line})" if line else "")
     word = wait.operation.partition(" ")[0]
     verb = "has sent nothing to" if "recv" in word.lower() else "receives nothing from"
     return f"{verb} {members[wait.waiter].name}, which waits in {word}: {waiters}"
+
+
+def _in_line(keys: Sequence[int], members: Sequence[GroupMember]) -> list[str]:
+    ranks = [str(members[key].rank) for key in keys]
+    return ranks if len(ranks) <= MOST_IN_LINE else [*ranks[:2], "…", *ranks[3 - MOST_IN_LINE :]]
 
 
 def _needed(blame: Blame) -> str:
@@ -204,7 +213,11 @@ def _ranks(keys: Iterable[int], members: Sequence[GroupMember]) -> str:
     chosen = [members[key] for key in sorted(keys)]
     numbers = [one.rank for one in chosen if one.rank is not None]
     pods = sorted({one.pod.pod for one in chosen if one.pod})
-    where_text = f" (pod {pods[0]})" if len(pods) == 1 else f" (pods {ranges(pods)})" if pods else ""
+    where_text = f" (pod {pods[0]})" if len(pods) == 1 else f" (pods {_some_ranges(pods)})" if pods else ""
     if not numbers:
         return f"{count_text(len(chosen), 'process').replace('processs', 'processes')}{where_text}"
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}{where_text}"
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {_some_ranges(numbers)}{where_text}"
+
+
+def _some_ranges(numbers: Iterable[int]) -> str:
+    return ",".join(at_most(ranges(numbers).split(","), MOST_RANGES, "…"))

@@ -10,7 +10,7 @@ from agent import wire
 from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
 from agent.health.why.fitting import compact, fit
-from agent.health.why.records import PodRecords, Source
+from agent.health.why.records import MOST_BYTES, PodRecords, Source
 from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import RunPart
@@ -20,6 +20,8 @@ from agent.workloads.why_variables import RAS_PORTS
 
 MOST_LAST_WORDS = 65536
 """Bytes at the end of what each rank has printed that are looked at."""
+MOST_OF_ALL = 8 << 20
+"""Bytes that the records of all pods have together: pod 0 reads them one after the other."""
 MOST_TRIES = 50
 
 
@@ -47,6 +49,7 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
         prepared=context.why,
     )
     argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking.look", json.dumps(wire.to_json(question))]
+    part.steps.look()  # what ranks have entered since the last time counts
     deadline = seconds + 1.0  # the process keeps to `seconds` itself, and may be a little late
     pod.machine.ask_process(argv, package_home(), deadline, lambda answer: say(_kept(pod, part, question, answer)))
 
@@ -61,10 +64,17 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
         _write(pod, part, seen)
     masker = pod.log.masker
     try:
-        records = wire.from_json(PodRecords, masker.value(wire.to_json(seen.records)))
+        records = wire.from_json(PodRecords, masker.value(wire.to_json(_with_paces(seen.records, part))))
     except ValueError as error:  # a secret that is one of our own words cannot be taken out of them
         records = _no_records(question, f"what was found cannot be masked: {error}")
-    return Evidence(part.context.run_id, masker.text(seen.summary), compact(fit(records)))
+    most = min(MOST_BYTES, MOST_OF_ALL // len(part.context.plan.peers))
+    return Evidence(part.context.run_id, masker.text(seen.summary), compact(fit(records, most)))
+
+
+def _with_paces(records: PodRecords, part: RunPart) -> PodRecords:
+    paces = part.steps.paces()
+    processes = tuple(one._replace(pace=paces.get(one.pid)) for one in records.processes)
+    return records._replace(processes=processes, printed=part.pace())
 
 
 def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:

@@ -20,6 +20,7 @@ from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
 from agent.errors import AgentError, SystemFault
+from agent.health.why.pace import Pace
 from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
@@ -28,6 +29,7 @@ from agent.lifecycle.runs.part_files import PartFiles, described
 from agent.lifecycle.runs.part_health import PartHealth
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.saving import Saving
+from agent.lifecycle.runs.steps import RankSteps
 from agent.lifecycle.waits import Once
 from agent.machine.api import Child
 from agent.workloads.base import RunContext, Workload
@@ -98,6 +100,7 @@ class RunPart:
         """It was at its end, hung, and was ended here: its status says nothing then."""
         begun, paused, end = (lambda: self._phase is PartPhase.BEGUN), (lambda: self._is_paused), self._end_hanging
         self.hanging = Hanging(self._machine, self._files, self.output, paused, begun, self._ranks_over, end)
+        self.steps = RankSteps(self._machine, context.why_dir, begun)
         over, stop = (lambda: self.over), self._stop_process
         self._saving = Saving(pod, context, self.marks, workload.led, over, self._ranks_over, stop)
 
@@ -108,6 +111,13 @@ class RunPart:
     def printed(self) -> float:
         """When its process last printed something: now, while what it prints has to wait for a slow reader."""
         return self._machine.now() if self._is_paused else self.output.printed
+
+    def pace(self) -> Pace | None:
+        """How often its process prints; None: it has none."""
+        if self.process is None:
+            return None
+        now = self._machine.now()
+        return self.output.steps.pace(now)._replace(still=now - self.printed())
 
     @property
     def _is_paused(self) -> bool:
@@ -153,6 +163,8 @@ class RunPart:
         launch = self._launch
         if self.workload.led:
             self.hanging.start(is_lead=launch is not None)
+        if self.context.why:
+            self.steps.start()
         self._files.begin_series()
         self._health.begin()
         if launch is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from agent.decide.masking import MaskedStream
 from agent.decide.tagged_lines import TaggedLines
 from agent.decide.tail import Tail
+from agent.health.why.pace import Steps
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Spool, Timer
 from agent.workloads.base import RunContext, Workload
@@ -37,6 +38,8 @@ class PartOutput:
         self._spool: Spool | None = None
         self.printed = pod.machine.now()
         """When the process last printed something."""
+        self.steps = Steps(0, self.printed)
+        """How often it prints."""
         self.collective: float | None = None
         """When it printed that a collective was complete, in seconds since 1970."""
         self._awaited = workload.shows_collective
@@ -51,6 +54,7 @@ class PartOutput:
     def take(self, stream: int, data: bytes) -> None:
         """The process has printed this."""
         self.printed = self._machine.now()
+        self.steps = self.steps.seen(self.steps.number + 1, self.printed)
         if self._awaited is not None:
             self._recent = self._recent[-MOST_RECENT:] + data
             if self._awaited.search(self._recent):

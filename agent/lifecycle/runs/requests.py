@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent import wire
+from agent.decide.diagnosis import RunDiagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
 from agent.decide.words import lines
@@ -49,7 +50,7 @@ class CoordinatorRequests:
             waited = self._bookings.find(str(fields["run"]))
             waited.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, waited))}))
         elif op == "why":
-            self._why(self._bookings.find(str(fields.get("run", ""))), answer)
+            self._why(self._bookings.find(str(fields.get("run", ""))), fields.get("records") is True, answer)
         elif op == "clocks":
             self._roster.compare_clocks(lambda found: answer({"ok": {str(i): wire.to_json(found[i]) for i in found}}))
         elif op in ("arrive", "tell"):
@@ -87,17 +88,22 @@ class CoordinatorRequests:
             # Later: what this pod tells itself to begin comes first.
             run.told_to_begin.when(lambda: self._pod.machine.later(0, lambda: handled(read, "read", asked, answer)))
 
-    def _why(self, run: Run, answer: Answer) -> None:
-        """What its processes do; of one that is over, what was said of it then."""
+    def _why(self, run: Run, records: bool, answer: Answer) -> None:
+        """Who holds it up; of one that is over, what was said of it then. With `records`, all that pods have seen."""
 
-        def tell(collected: Collected) -> None:
+        def tell(value: object) -> None:
             """Pods mask what they send with the secrets that they know; this one knows those of all."""
-            answer({"ok": self._pod.log.masker.value(wire.to_json(collected))})
+            answer({"ok": self._pod.log.masker.value(wire.to_json(value))})
 
-        if run.over:
-            tell(Collected(run.run_id, diagnosis=run.why.stored(run.end)))
+        def looked(seen: Collected) -> None:
+            tell(seen if records else RunDiagnosis(run.run_id, over=False, diagnosis=decided(self._pod, seen)))
+
+        if not run.over:
+            run.told_to_begin.when(lambda: run.why.ask("asked", LOOK_SECONDS, looked))
+        elif records:
+            tell(Collected(run.run_id))
         else:
-            run.told_to_begin.when(lambda: run.why.ask("asked", LOOK_SECONDS, tell))
+            tell(RunDiagnosis(run.run_id, over=True, diagnosis=run.why.stored(run.end)))
 
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""

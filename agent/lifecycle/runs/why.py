@@ -30,6 +30,8 @@ from agent.workloads.base import RunContext, Workload
 Trigger = Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"]
 LOOK_SECONDS = 9.0
 """How long each pod may look."""
+SAME_LINE_SECONDS = 1.0
+"""Pods say how long ago they printed, a little sooner or later each time."""
 MOST_WHY = 6000
 """Characters of what all pods say in the reason of the end; the rest is in their files."""
 
@@ -72,6 +74,8 @@ class Why:
         """The limit that was hit, while pods are asked."""
         self._summaries: dict[int, str] = {}
         """What pods said for people, in the last look."""
+        self._printed_before = 0.0
+        """When it had last printed, at the last look in silence."""
         self.found: Diagnosis | None = None
         """The last that was decided by itself, for those who ask when the run is over."""
 
@@ -100,8 +104,10 @@ class Why:
         return self._roster.printed(self._context.indices)
 
     def stored(self, end: JobEnd) -> Diagnosis | None:
-        """What was found of a run that ended so: what one that ended well was silent for is over."""
-        return self.found if end.code else None
+        """What was found of a run that ended so. A silence is over when the run ends well, or has printed since."""
+        in_silence = self.found is not None and self.found.trigger == "silence"
+        has_printed = self._printed() - self._printed_before > SAME_LINE_SECONDS
+        return None if not end.code or (in_silence and has_printed) else self.found
 
     # One look
 
@@ -169,6 +175,7 @@ class Why:
             apart=APART_SECONDS if any(group.entered_before is not None for group in groups(records)) else None,
             quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
             trigger=trigger,
+            hang_seconds=self._pod.settings.hang_seconds,
         )
 
     # Limits: how long it may take, and how long it may print nothing
@@ -183,7 +190,7 @@ class Why:
     def _end_run(self, collected: Collected) -> None:
         if self._hit is not None:
             found = self.found = decided(self._pod, collected)
-            self._end(self._hit._replace(why=lines(found.sentence if found is not None else "", self._described())))
+            self._end(self._hit._replace(why=lines(found.sentence, self._described())))
 
     def _described(self) -> str:
         found = self._summaries
@@ -236,19 +243,19 @@ class Why:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
-        if moves(both) or (found is not None and found.status == "moves"):
+        if moves(both) or found.status in ("moves", "waits"):
             self._later(self._limit, lambda: self._look_in_silence(self._machine.now()))
             return
-        printed = self._printed()
+        printed = self._printed_before = self._printed()
         self._later(self._limit, lambda: self._await_words(printed))
         self.found = found
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or self._limit:.0f} s"
-        self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
+        self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}")
 
     def _await_words(self, before: float) -> None:
         """Once it has printed again, the next silence counts."""
         printed = self._printed()
-        if printed - before > 1.0:  # pods say how long ago they printed, a little sooner or later each time
+        if printed - before > SAME_LINE_SECONDS:
             self._look_in_silence(printed)
         else:
             self._later(self._limit, lambda: self._await_words(before))
@@ -295,7 +302,7 @@ def since(second: Collected, first: Collected, apart: float) -> Collected:
     return second._replace(pods=tuple(pods), apart=apart)
 
 
-def decided(pod: Pod, collected: Collected) -> Diagnosis | None:
+def decided(pod: Pod, collected: Collected) -> Diagnosis:
     """What follows from it. A bug there must not keep a run from its end."""
     try:
         from agent.health.why.deciding import diagnose
@@ -303,4 +310,6 @@ def decided(pod: Pod, collected: Collected) -> Diagnosis | None:
         return diagnose(collected)._replace(at=pod.machine.wall(), trigger=collected.trigger)
     except Exception:
         pod.log.error(f"why {collected.run} stands still cannot be decided: this is a bug\n{traceback.format_exc()}")
-        return None
+        return Diagnosis(
+            "unclear", "cannot tell: the decision failed, which is a bug; the log of pod 0 has its traceback"
+        )

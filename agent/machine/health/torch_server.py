@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
-from contextlib import closing
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from functools import partial
 from http.client import HTTPConnection, HTTPException
+
+from agent.machine.workers import in_time
 
 RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
 """The handler of each of torch's recorders."""
+COUNTERS = (("dump_nccl_trace_json", "?includecollectives=false"), ("fr_trace_json", ""))
+"""NCCL's first, without its entries; gloo's has no such option."""
+ENTERED = re.compile(rb'"last_enqueued_collective":\s*"?(\d+)')
 MOST_ANSWER = 64 << 20
+MOST_AT_ONCE = 8
+"""Ranks that are asked side by side."""
 
 
 class NoAnswer(OSError):
     """The server gave none; the text says why."""
 
 
-def ask_rank(path: str, handler: str, seconds: float) -> bytes:
+def ask_rank(path: str, handler: str, seconds: float, query: str = "") -> bytes:
     """What a handler answers; `seconds` may pass without a byte of it. Raises NoAnswer: a stopped rank's kernel accepts
     the connection, and nobody answers."""
     try:
@@ -23,7 +35,7 @@ def ask_rank(path: str, handler: str, seconds: float) -> bytes:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(seconds)
             connection.sock.connect(path)
-            connection.request("POST", f"/handler/{handler}/", headers={"Connection": "close"})
+            connection.request("POST", f"/handler/{handler}/{query}", headers={"Connection": "close"})
             answer = connection.getresponse()
             body = answer.read(MOST_ANSWER + 1)
     except TimeoutError:
@@ -39,3 +51,23 @@ def ask_rank(path: str, handler: str, seconds: float) -> bytes:
     if answer.length:
         raise NoAnswer("the answer broke off")
     return body
+
+
+def entered_operations(directory: str, seconds: float) -> Mapping[int, int]:
+    """Process → how many operations it has entered in all of its groups, for those whose sockets are in the directory
+    and that answer in time."""
+    found: dict[int, int] = {}
+
+    def ask(pid: int) -> None:
+        for handler, query in COUNTERS:
+            with suppress(NoAnswer):
+                status = ask_rank(f"{directory}/{pid}.sock", handler, seconds, query).rpartition(b'"pg_status"')[2]
+                if numbers := ENTERED.findall(status):
+                    found[pid] = sum(map(int, numbers))
+                    return
+
+    with suppress(OSError):  # nothing is there before the first rank has begun
+        names = [name.removesuffix(".sock") for name in os.listdir(directory) if name.endswith(".sock")]
+        asked = [partial(ask, int(name)) for name in names if name.isdecimal()]
+        in_time(asked, MOST_AT_ONCE, time.monotonic() + seconds)
+    return dict(found)
