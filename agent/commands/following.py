@@ -15,9 +15,10 @@ from agent.client import Client, RunEnd, RunInfo
 from agent.commands.answers import run_answer, write
 from agent.commands.pod import of_caller
 from agent.decide.ending import JobEnd, signal_name
-from agent.decide.noise import Noise, own_errors, tells_enough, was_ended, without_peers
+from agent.decide.noise import Noise, tells_enough, without_peers
 from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
+from agent.decide.tracebacks import own_errors, was_ended
 from agent.decide.words import at_most, count_text
 from agent.errors import READER_GONE, AgentError, ClusterBusy, DirectoryUnusable
 from agent.machine.progress_line import ProgressLine, on_terminal

@@ -7,14 +7,12 @@ import pytest
 from agent.decide.ending import JobEnd
 from agent.decide.noise import (
     WAITS_SECONDS,
-    HeldLines,
     Noise,
     SaidOnce,
-    own_errors,
     tells_enough,
-    was_ended,
     without_peers,
 )
+from agent.decide.tracebacks import HeldLines, own_errors, was_ended
 from tests.decide.test_torch_failures import entry, summary
 
 RANK = """\
