@@ -19,6 +19,11 @@ RAS_PORTS = range(20_000, 30_000)
 """Where NCCL's RAS may listen: below the ports that the kernel gives to who asks for none."""
 
 
+def ras_address(context: RunContext) -> str:
+    """Where RAS of this run alone listens; empty if that is not known."""
+    return f"localhost:{context.ras_port}" if context.ras_port else ""
+
+
 def why_variables(context: RunContext) -> dict[str, str]:
     """Nothing with A4_WHY=false."""
     if not context.why:
@@ -28,7 +33,7 @@ def why_variables(context: RunContext) -> dict[str, str]:
     wanted = {
         BUFFER: str(RECORDED),
         DUMP: f"{context.why_dir}/{PREFIX}",
-        **({RAS: f"localhost:{context.ras_port}"} if context.ras_port else {}),
+        **({RAS: ras} if (ras := ras_address(context)) else {}),
         **({TIMING: "1"} if context.why_timing else {}),
     }
     free = {names[0]: value for names, value in wanted.items() if not any(name in context.environ for name in names)}

@@ -15,7 +15,7 @@ from agent import wire
 from agent.fabrics.profiles import PROFILES
 from agent.health.why.records import PodRecords
 from agent.launch import Launch
-from agent.lifecycle.looking.question import LookAnswer
+from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.lifecycle.serve import guarded
 from agent.machine import api
 from agent.machine.api import T as T
@@ -253,6 +253,7 @@ class FakeMachine:
         elif "doctor" in argv:
             said, needed = self.pod.health, self.pod.reading_seconds
         else:
+            self.pod.looks.append(wire.from_json(Question, json.loads(argv[-1])))
             records = PodRecords(self.pod.index, f"pod-{self.pod.index}", "", processes=self.pod.processes)
             found = LookAnswer(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
             said, needed = wire.to_json(found), self.pod.evidence_seconds

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent.decide.runspec import RunSpec
 from agent.environment import secrets_of
 from agent.health.why.records import Process
+from agent.lifecycle.looking.question import Question
 from agent.lifecycle.pod.pod import Job, Pod
 from agent.lifecycle.serve import make_role
 from agent.log import Log
@@ -88,6 +89,8 @@ class FakePod(FakeStorage):
         self.processes: tuple[Process, ...] = ()
         """Those of the run, in its records."""
         self.hangs = f"rank {index} hangs"
+        self.looks: list[Question] = []
+        """What was asked of its processes."""
         """What it says in short when it is asked for evidence."""
         self.readings: list[Mapping[str, Any]] = [COUNTED]
         """What its devices count, before and after each run; the last one stays."""

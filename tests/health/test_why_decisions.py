@@ -326,6 +326,26 @@ def test_an_answer_for_another_job_on_the_node_does_not_count() -> None:
     ]
 
 
+ALIKE = Ras("OK", (RasCommunicator("0x1", 2, (RasCount("", 56, "0-1"),)),), moves=True)
+
+
+@pytest.mark.parametrize(
+    ("ras", "status", "words"),
+    [
+        (ALIKE, "unclear", "equal; it names no process, so another job on the node may be meant"),
+        (ALIKE._replace(is_of_run=True), "moves", "equal"),
+        (ALIKE._replace(here=(RasRank(0, 100, "198.18.0.0"),)), "moves", "equal"),
+        (ALIKE._replace(here=(RasRank(0, 9, "198.18.0.0"),), is_of_run=True), "unclear", "another job on the node: "),
+    ],
+    ids=["nobody is named", "an address of its own", "a rank of ours", "a rank of another job"],
+)
+def test_an_answer_that_finds_nothing_counts_only_if_it_is_ours(ras: Ras, status: str, words: str) -> None:
+    found = diagnose(nccl((0, 0), (0, 0), ras=ras, recorder=False))
+    (said,) = (one.text for one in found.sources if one.name == "ras")
+    assert found.status == status
+    assert words in said and (status == "unclear" or said.endswith(words))
+
+
 def test_ranks_on_a_pod_that_does_not_answer_are_not_blamed() -> None:
     seen = nccl((5, 4), (5, 4), (5, 4))
     found = diagnose(seen._replace(pods=seen.pods[:2], silent={2: "no answer within 8 s"}))

@@ -161,6 +161,12 @@ def test_ras_in_json_lists_those_behind_and_not_the_minority() -> None:
     assert [one.rank for one in communicator.odd] == [1, 2, 3]
 
 
+def test_ras_in_json_names_ranks_that_are_alike() -> None:
+    found = read_ras(ras_json(56, 56, 56), ("198.18.0.1", "pod-1"))
+    assert isinstance(found, Ras)
+    assert (found.status, found.here) == ("OK", (RasRank(1, 101, "198.18.0.1"),))
+
+
 def test_ras_in_json_names_who_does_not_answer() -> None:
     ras = ras_of(ras_json(56, missing=True))
     assert ras.status == "INCOMPLETE"

@@ -68,6 +68,14 @@ def test_of_a_command_nobody_counts_ranks() -> None:
     assert (found["ranks"], len(found["pods"])) == (None, len(world.pods))
 
 
+def test_ras_is_asked_at_the_port_that_the_ranks_of_this_run_were_given() -> None:
+    world, run = standing_still()
+    world.ask(1, "why", run=run)
+    for pod in world.pods:
+        given = pod.agent.children[-1].launch.env["NCCL_RAS_ADDR"]
+        assert given and [look.ras for look in pod.looks] == [given]
+
+
 def test_nothing_is_told_of_what_cannot_be_masked() -> None:
     """A secret that is one of our own words: with what stands in its place the record cannot be read."""
     world = sleeping(life=FOREVER, last={"A4_SECRET_ENV": "MINE", "MINE": "launcher"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from agent.machine.evidence_text import (
 from agent.machine.health.stacks import NO_PY_SPY, dump_json
 from agent.machine.health.torch_server import NoAnswer
 from agent.machine.syscall_names import syscall_name
+from tests.machine.test_answers import answering
 from tests.machine.waiting import DEADLINE_SECONDS, wait_until
 
 PATH = os.environ["PATH"]
@@ -109,6 +111,18 @@ def hanging() -> Iterator[Run]:
 
 def gather(marks: RunMarks, path: str = PATH) -> LookAnswer:
     return look_at_run(Question(POD, marks, path=path, seconds=DEADLINE_SECONDS))
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_answer_of_nccl_is_of_the_run_if_its_port_is(is_own: bool, hanging: Run) -> None:
+    """It is in text, which names no rank while all are alike."""
+    server = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    hanging.python(HANG, env={"OMPI_COMM_WORLD_RANK": "0", "NCCL_RAS_ADDR": address})
+    text = b"NCCL version 2.26.2\nCommunicators... (0.00s)\n"
+    with answering(server, text, text):
+        found = look_at_run(Question(POD, hanging.marks, seconds=DEADLINE_SECONDS, ras=address if is_own else ""))
+    assert found.records.ras is not None and found.records.ras.is_of_run == is_own
 
 
 def line_of(text: str, start: str) -> str:

@@ -129,9 +129,13 @@ def _unmoved(collected: Collected, judgement: Blames) -> tuple[str, ...]:
 
 
 def _ras(collected: Collected, ranks: Sequence[GroupMember]) -> RasView | None:
-    """The answer that names the run's processes; if several do, one that says something is wrong."""
+    """The answer that is about the run; if several are, one that says something is wrong."""
     views = [view(pod.ras, ranks) for pod in collected.pods if pod.ras is not None]
-    return max(views, key=lambda one: (one.is_ours, bool(one.behind or one.silent), not one.moves), default=None)
+    return max(views, key=_weight, default=None)
+
+
+def _weight(ras: RasView) -> tuple[bool, ...]:
+    return bool(ras.is_ours), ras.is_ours is None, bool(ras.behind or ras.silent), not ras.moves
 
 
 def _by_ras(picture: WaitGraph, ras: RasView | None, judgement: Blames) -> tuple[Blame, ...]:

@@ -7,7 +7,8 @@ RAS lists the ranks that are in a minority, which are often the innocent: here t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from agent.decide.subset import grouped, ranges
@@ -30,14 +31,14 @@ _PROCESS = re.compile(r"\s*Process (\d+) on node (\S+) managing GPUs? .*")
 _MISSING = re.compile(r"\s*The missing ranks?: (.*\S)\s*")
 
 
-def read_ras(text: str) -> Ras | str:
+def read_ras(text: str, hosts: Collection[str] = ()) -> Ras | str:
     """The answer to STATUS, whichever format it has, or why it is none; "OK" lines that answer other commands may stand
-    before it."""
+    before it. `hosts`: addresses of the pod that asked."""
     if not text.strip():
         return "RAS accepted the question and answered nothing"
     start = text.find("{")
     if start >= 0 and (data := json_object(_NO_COMMA.sub(r"\1,\2", text[start:]))):
-        return _from_json(data)
+        return _from_json(data, hosts)
     if "Communicators..." in text or "NCCL version" in text:
         return _from_text(text)
     return f"RAS answered something else: {' '.join(text.split())[:80]!r}"
@@ -68,17 +69,22 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-def _from_json(data: Mapping[str, Any]) -> Ras:
-    found = [one for one in data.get("communicators") or () if isinstance(one, Mapping)]
+def _from_json(data: Mapping[str, Any], hosts: Collection[str]) -> Ras:
+    found = _records(data.get("communicators"))
     communicators = tuple(_communicator(one) for one in found)
+    here = (_rank(one) for each in found for one in _records(each.get("ranks")) if one.get("host") in hosts)
     worst = sorted(communicators, key=lambda one: one.status == "OK")[:MOST_COMMUNICATORS]
     status = ",".join(dict.fromkeys(one.status for one in worst if one.status != "OK")) or "OK"
-    return Ras(status, tuple(worst))
+    return Ras(status, tuple(worst), here=tuple(islice({one.pid: one for one in here}.values(), MOST_ODD)))
+
+
+def _records(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value or () if isinstance(one, Mapping)]
 
 
 def _communicator(data: Mapping[str, Any]) -> RasCommunicator:
-    ranks = [one for one in data.get("ranks") or () if isinstance(one, Mapping)]
-    missing = [_rank(one) for one in data.get("missing_ranks") or () if isinstance(one, Mapping)]
+    ranks = _records(data.get("ranks"))
+    missing = [_rank(one) for one in _records(data.get("missing_ranks"))]
     counts = {_int(one.get("rank")): _counts(one) for one in ranks}
     totals = {rank: sum(of_rank.values()) for rank, of_rank in counts.items()}
     differ = len({tuple(sorted(of_rank.items())) for of_rank in counts.values()}) > 1

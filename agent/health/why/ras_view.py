@@ -25,8 +25,8 @@ class RasView(NamedTuple):
     text: str = ""
     moves: bool = False
     """Counts were lower at the query before."""
-    is_ours: bool = True
-    """The processes that it names are the run's."""
+    is_ours: bool | None = True
+    """It is about the run. None: it names no process, and another job may listen at that address."""
 
 
 def view(ras: Ras, members: Sequence[GroupMember]) -> RasView:
@@ -38,7 +38,7 @@ def view(ras: Ras, members: Sequence[GroupMember]) -> RasView:
         silent=_keys([rank for rank in known if rank.status in ("unresponsive", "dead")], members),
         text=_text(ras, differing),
         moves=ras.moves,
-        is_ours=not known or bool(_keys(known, members)),
+        is_ours=_is_ours(ras, known, members),
     )
     if len(differing) != 1:
         return found
@@ -46,6 +46,14 @@ def view(ras: Ras, members: Sequence[GroupMember]) -> RasView:
     ranks = set(numbers(fewest.ranks))
     behind = _keys([one for one in communicator.odd if one.rank in ranks], members)
     return found._replace(behind=behind, others=communicator.size - len(ranks), operation=fewest.operation)
+
+
+def _is_ours(ras: Ras, known: Sequence[RasRank], members: Sequence[GroupMember]) -> bool | None:
+    if _keys([*ras.here, *known], members):
+        return True
+    if ras.here or (known and not ras.is_of_run):
+        return False
+    return ras.is_of_run or None
 
 
 def _keys(ranks: Iterable[RasRank], members: Sequence[GroupMember]) -> frozenset[int]:

@@ -183,6 +183,10 @@ class Ras(NamedTuple):
     communicators: tuple[RasCommunicator, ...] = ()
     moves: bool = False
     """A count was lower at the query before."""
+    here: tuple[RasRank, ...] = ()
+    """Ranks with an address of the pod that asked, some of them; only the JSON names ranks that are like the others."""
+    is_of_run: bool = False
+    """It came from the address that the agent has given to this run alone."""
 
 
 class PodRecords(NamedTuple):

@@ -95,6 +95,8 @@ def _ras(
     unavailable = _unavailable(collected, members, "ras")
     if ras is None:
         return unavailable
+    if ras.is_ours is None:
+        return [SourceSaid("ras", "found", f"{ras.text}; it names no process, so another job on the node may be meant")]
     if not ras.is_ours:
         return [SourceSaid("ras", "unavailable", "it answered for another job on the node: its processes are not ours")]
     if ras.behind and blamed and not ras.behind & blamed:

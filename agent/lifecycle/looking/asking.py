@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 from agent.decide.diagnosis import SourceName
@@ -41,8 +42,8 @@ def needs_native(process: ProcessSeen, path: str) -> bool:
 class Asking:
     """What came, by process, or why nothing did. Each source is asked in a thread of its own."""
 
-    def __init__(self, directory: str, seconds: float) -> None:
-        """directory: where ranks leave files, and where their answers are kept."""
+    def __init__(self, directory: str, seconds: float, hosts: Collection[str] = ()) -> None:
+        """directory: where ranks leave files, and where their answers are kept. hosts: this pod's addresses."""
         self.groups: dict[int, tuple[GroupProgress, ...]] = {}
         self.threads: dict[int, tuple[Thread, ...]] = {}
         self.gil: dict[int, bool] = {}
@@ -54,6 +55,7 @@ class Asking:
         """By rank: what torch's watchdog wrote before it ended it."""
         self._directory = directory
         self._seconds = seconds
+        self._hosts = hosts
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._first: dict[int, tuple[float, tuple[Thread, ...]]] = {}
@@ -164,7 +166,7 @@ class Asking:
             self.lacks("stacks", str(error), pid)
             return ()
 
-    def ask_ras_twice(self, address: str) -> None:
+    def ask_ras_twice(self, address: str, is_of_run: bool) -> None:
         """Twice: with a stopped process the first question gets no answer, and one answer says not what moves."""
         found: list[Ras] = []
         why = ""
@@ -177,13 +179,14 @@ class Asking:
                     break
                 continue
             self._keep("ras.txt", text.encode())
-            read = read_ras(text)
+            read = read_ras(text, self._hosts)
             if isinstance(read, str):
                 why = why or read
             else:
                 found.append(read)
                 self._wait_between_looks()
         if found:
-            self.ras = ras_of.since(found[-1], found[0]) if len(found) > 1 else found[0]
+            ras = ras_of.since(found[-1], found[0]) if len(found) > 1 else found[0]
+            self.ras = ras._replace(is_of_run=is_of_run)
         else:
             self.lacks("ras", f"nobody answers at {address}: {why}", 0)

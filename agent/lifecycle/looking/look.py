@@ -36,7 +36,7 @@ NO_SOCKET = "no socket in {}: torch older than 2.9 or none, a Python that reads 
 
 def look(question: Question) -> LookAnswer:
     """Never takes much longer than `question.seconds`."""
-    asking = Asking(question.why_dir, question.seconds)
+    asking = Asking(question.why_dir, question.seconds, question.pod.hosts)
     processes, notes = processes_of(question.marks, asking.until(PROCESSES_SHARE))
     noted = _known_ranks(question)
     facts = [SeenProcess(one.pid, one.ppid, one.rank, one.program, one.is_ours) for one in processes]
@@ -85,7 +85,7 @@ def _jobs(
     for name in dumps_in(question.why_dir):
         yield partial(asking.take_dump, name)
     if addresses:
-        yield partial(asking.ask_ras_twice, addresses[0])
+        yield partial(asking.ask_ras_twice, addresses[0], addresses[0] == question.ras)
     for one in ranks:
         if one.pid in sockets:
             yield partial(asking.ask_recorder, one.pid, sockets[one.pid])

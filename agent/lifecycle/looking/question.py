@@ -24,6 +24,8 @@ class Question(NamedTuple):
     seconds: float = 9.0
     prepared: bool = True
     """A4_WHY: ranks have sockets."""
+    ras: str = ""
+    """Where NCCL's RAS of this run listens, and that of no other; empty: nowhere."""
 
 
 class LookAnswer(NamedTuple):

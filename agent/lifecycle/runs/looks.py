@@ -16,7 +16,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import RunPart
 from agent.machine.api import Machine
 from agent.paths import package_home
-from agent.workloads.why_variables import RAS_PORTS
+from agent.workloads.why_variables import RAS_PORTS, ras_address
 
 MOST_LAST_WORDS = 65536
 """Bytes at the end of what each rank has printed that are looked at."""
@@ -47,6 +47,7 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
         path=pod.known.search_path,
         seconds=seconds,
         prepared=context.why,
+        ras=ras_address(context),
     )
     argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking.look", json.dumps(wire.to_json(question))]
     part.steps.look()  # what ranks have entered since the last time counts
