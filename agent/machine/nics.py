@@ -11,6 +11,9 @@ from agent.machine.files import read_value
 
 GIDS = 8
 """Entries of a port's table that are looked at; the fabrics here use index 3 of some hundreds."""
+RDMA = "sys/class/infiniband"
+MANAGES_SWITCHES = b"SMDL=SW_MNG"
+"""By this NVIDIA's Fabric Manager finds the devices over which it reaches the NVSwitches."""
 EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -31,10 +34,10 @@ def nics(addresses: Mapping[str, str], root: str = "/") -> list[dict[str, Any]]:
 
 
 def rdma(root: str = "/") -> list[dict[str, Any]]:
-    """RDMA devices with their network devices and ports."""
-    path = os.path.join(root, "sys/class/infiniband")
+    """RDMA devices of networks, with their network devices and ports."""
+    path = os.path.join(root, RDMA)
     devices = []
-    for name in names_in(path):
+    for name in rdma_names(root):
         ports = []
         for number in names_in(f"{path}/{name}/ports"):
             port = f"{path}/{name}/ports/{number}"
@@ -54,6 +57,25 @@ def rdma(root: str = "/") -> list[dict[str, Any]]:
             )
         devices.append({"name": name, "net": names_in(f"{path}/{name}/device/net"), "ports": ports})
     return devices
+
+
+def rdma_names(root: str = "/") -> list[str]:
+    """RDMA devices without those that lead to NVSwitches: on boards of B200 and B300, these are ConnectX-7 as well, and
+    some of their ports are always down."""
+    path = os.path.join(root, RDMA)
+    return [name for name in names_in(path) if not _leads_to_switches(f"{path}/{name}")]
+
+
+def _leads_to_switches(device: str) -> bool:
+    """By its vital product data, which only root may read and a NIC takes some milliseconds to give: Ethernet is not
+    asked for it."""
+    if not any(read_value(f"{device}/ports/{port}/link_layer") == "InfiniBand" for port in names_in(f"{device}/ports")):
+        return False
+    try:
+        with open(f"{device}/device/vpd", "rb") as file:
+            return MANAGES_SWITCHES in file.read()
+    except OSError:
+        return False
 
 
 def names_in(path: str) -> list[str]:

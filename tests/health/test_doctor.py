@@ -15,6 +15,7 @@ from agent.health.doctor import checks, deltas, fleet, nccl_diag, nvidia_smi, xi
 from agent.health.doctor.checks import examine
 from agent.health.doctor.telling import report
 from agent.machine.api import Search
+from agent.machine.health.pod_readings import nic_counters
 from tests.health.machine import DIAG, HEALTHY_NCCL, NODES, RECORDED, Break, PodMachine
 
 NODE = "node-7"
@@ -144,6 +145,34 @@ def test_a_pod_without_gpus_and_rdma_is_asked_nothing_about_them(tmp_path: Path)
     assert (gone.check, gone.severity, gone.value) == ("GPU model", "fatal", "neither a GPU nor a driver")
 
 
+def test_lanes_are_judged_of_models_whose_number_is_known(tmp_path: Path) -> None:
+    """Not by the most that nvidia-smi knows: that is also what the slot allows."""
+    width = "pci/pci_gpu_link_info/link_widths/{}_link_width"
+    machine = PodMachine(tmp_path, NODES["H200"])
+    machine.element(width.format("max"), "8x")
+    machine.element(width.format("current"), "8x")
+    found = bad(examine(machine.readings(), 0, NODE))
+    assert [(one.check, one.value) for one in found] == [("GPU PCIe link", "8 of 16 lanes")]
+    machine.replace(machine.node.gpu, "NVIDIA L4")
+    machine.overrides["accelerator"] = ""
+    assert "GPU PCIe link" not in {one.check for one in examine(machine.readings(), 0, NODE)}
+
+
+@pytest.mark.parametrize("said", ["SMDL=SW_MNG", "SMDL=", ""])
+def test_a_device_that_leads_to_nvswitches_is_no_nic(said: str, machine: PodMachine) -> None:
+    bridge = "sys/class/infiniband/mlx5_8"
+    machine.write(f"{bridge}/ports/1/state", "1: DOWN\n")
+    machine.write(f"{bridge}/ports/1/link_layer", "InfiniBand\n")
+    machine.write(f"{bridge}/ports/1/counters/link_downed", "3\n")
+    if said:
+        machine.write(f"{bridge}/device/vpd", f"\x82\x02\x00NV\x90{said}\x78")
+    is_nic = said != "SMDL=SW_MNG"
+    assert [(one.check, one.device) for one in bad(examine(machine.readings(), 0, NODE))] == [
+        ("RDMA ports", "mlx5_8/1")
+    ] * is_nic
+    assert ("mlx5_8/1" in nic_counters(str(machine.root))) == is_nic
+
+
 def test_a_gpu_that_is_alone_has_no_links(tmp_path: Path) -> None:
     found = examine(PodMachine(tmp_path, NODES["A3"]._replace(gpus=2)).readings(), 0, NODE)
     alone = PodMachine(tmp_path / "alone", NODES["A3"]._replace(gpus=1)).readings()
@@ -241,6 +270,17 @@ def test_a_fault_of_a_switch_is_read_once_of_its_lines(machine: PodMachine) -> N
     (found,) = bad(examine(machine.readings(), 0, NODE))
     assert (found.severity, found.device) == ("fatal", "0000:05:00.0")
     assert found.value == "SXid 20034 100 s ago: Fatal, Link 30 LTSSM Fault Up"
+
+
+def test_a_gpu_that_was_lost_before_the_driver_came_is_read(machine: PodMachine) -> None:
+    """As rm_is_supported_device of NVIDIA's open kernel modules prints it, and the kernel escapes its line feeds."""
+    lines = ["The NVIDIA GPU 0000:1b:00.0", "(PCI ID: 10de:2901) installed in this system has"]
+    lines.append("fallen off the bus and is not responding to commands.")
+    record = "3,9,4900000000,-;" + r"\x0a".join(f"NVRM: {line}" for line in lines) + "\n"
+    machine.write("dev/kmsg", record * 2 + "3,9,4900000000,-;NVRM: The NVIDIA GPU 0000:c3:00.0 is not supported\n")
+    (found,) = bad(examine(machine.readings(), 0, NODE))
+    assert (found.severity, found.device) == ("fatal", "0000:1b:00")
+    assert "XID 79 100 s ago: (PCI ID: 10de:2901) installed in this system has fallen off the bus" in found.value
 
 
 @pytest.mark.parametrize("instance", ["", " GPU-I:05", " GPU-I:05 GPU-CI:00"])

@@ -24,6 +24,8 @@ IDLE_MIB = 100
 """Memory in use on a GPU that is idle: 0 to some MiB. A process that computes takes hundreds."""
 NVLINKS = {"NVIDIA B200": 18, "NVIDIA H200": 18, "NVIDIA H100 80GB HBM3": 18}
 """Links of each GPU to the NVSwitches; other forms of these GPUs have other names."""
+LANES = dict.fromkeys(NVLINKS, 16)
+"""Lanes of PCIe of each GPU. What nvidia-smi calls the most is also what its slot allows."""
 ACCELERATORS = {
     "nvidia-b200": ("B200", 180_000), "nvidia-h200-141gb": ("H200", 140_000), "nvidia-h100-80gb": ("H100", 80_000),
     "nvidia-h100-mega-80gb": ("H100", 80_000),
@@ -121,9 +123,11 @@ def _gpu_value(key: str, is_good: Callable[[Any], bool]) -> Look:
     return _of_each("gpus", see)
 
 
-def _link_width(gpu: Mapping[str, Any]) -> Observation:
-    width, most = gpu["width"], gpu["width_most"]
-    return UNSAID if width is None or most is None else Observation(f"{width} of {most} lanes", width >= most)
+def _lanes(gpu: Mapping[str, Any]) -> Observation | None:
+    lanes, most = gpu["lanes"], LANES.get(gpu["name"])
+    if most is None:
+        return None
+    return UNSAID if lanes is None else Observation(f"{lanes} of {most} lanes", lanes >= most)
 
 
 def _fabric(gpu: Mapping[str, Any]) -> Observation | None:
@@ -308,8 +312,8 @@ CHECKS = (
                 _gpu_value("remap_failure", lambda value: value == "No"), "none", "fatal", "sichek", REPORT_XID),
     HealthCheck("GPU clock", "gpus", has_gpus, _gpu_value("slow", lambda value: not value),
                 "not held down by the hardware", "degraded", "NVIDIA", REPORT_SLOW),
-    HealthCheck("GPU PCIe link", "gpus", has_gpus, _of_each("gpus", _link_width), "all its lanes", "degraded",
-                "IBM autopilot, sichek", REPORT_SLOW),
+    HealthCheck("GPU PCIe link", "gpus", _if_any(lambda gpu: gpu["name"] in LANES), _of_each("gpus", _lanes),
+                "all its lanes", "degraded", "IBM autopilot, sichek", REPORT_SLOW),
     HealthCheck("NVLinks", "nvlinks", _has_nvlinks, _of_each("nvlinks", _nvlinks), "all links with a speed", "fatal",
                 "sichek, NVIDIA NCCL", REPORT_XID),
     HealthCheck("NVLink fabric", "gpus", _if_any(lambda gpu: gpu["fabric"] is not None),

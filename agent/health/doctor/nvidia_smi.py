@@ -43,7 +43,6 @@ def parse_links(text: str) -> list[dict[str, Any]]:
 
 
 def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
-    width = "pci/pci_gpu_link_info/link_widths/{}_link_width"
     return {
         "index": index,
         "name": _text(gpu, "product_name"),
@@ -55,8 +54,7 @@ def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
         "remap_pending": _text(gpu, "remapped_rows/remapped_row_pending"),
         "remap_failure": _text(gpu, "remapped_rows/remapped_row_failure"),
         "slow": _slow(gpu),
-        "width": _number(_text(gpu, width.format("current"))),
-        "width_most": _number(_text(gpu, width.format("max"))),
+        "lanes": _number(_text(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width")),
         "fabric": _text(gpu, "fabric/state"),
         "fabric_status": _text(gpu, "fabric/status"),
         "processes": len(gpu.findall("processes/process_info")),

@@ -29,6 +29,10 @@ _LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+(?: GPU-I:\d+)?(?: GPU-CI:\d
 """As src/nvidia/src/kernel/gpu/rc/kernel_rc.c of NVIDIA's open kernel modules prints it, with the instance of a MIG."""
 _LOST = re.compile(r"NVRM: GPU ([0-9a-fA-F:]+)(?:\.\d)?: (GPU has fallen off the bus\b.*)")
 """Beside XID 79, or alone."""
+_LOST_AT_START = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:]+)(?:\.\d)? (.*\bfallen off the bus\b.*)")
+"""When the driver is loaded: three lines at once, by rm_is_supported_device of NVIDIA's open kernel modules."""
+_LINE_BREAK = r"\x0aNVRM:"
+"""Between lines that a driver writes at once: the kernel escapes the line feed."""
 _SWITCH = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), ((?:Non-f|F)atal\b.*)")
 """As NVIDIA's Fabric Manager guide has it; further lines of the same one have other words there."""
 FIRST_OF_SWITCHES = 10_000
@@ -63,20 +67,18 @@ def parse(records: Iterable[str], uptime: float, within: float) -> list[Xid]:
     found: list[Xid] = []
     for record in records:
         head, _, text = record.partition(";")
-        fields, said = head.split(","), _said(text)
+        fields, said = head.split(","), _said(text.replace(_LINE_BREAK, ""))
         if said is None or len(fields) < 3 or not fields[2].isdecimal():
             continue
         if (age := uptime - int(fields[2]) / 1e6) <= within:
             xid = said._replace(seconds_ago=max(0.0, age))
-            is_again = _LOST.match(text) and any((one.number, one.device) == (LOST, xid.device) for one in found)
+            is_again = not _LINE.match(text) and any((one.number, one.device) == (LOST, xid.device) for one in found)
             found += [] if is_again else [xid]
     return found
 
 
 def _said(text: str) -> Xid | None:
-    if line := _LINE.match(text):
+    if line := _LINE.match(text) or _SWITCH.match(text):
         return Xid(int(line[2]), line[1], line[3].strip(), 0.0)
-    if line := _SWITCH.match(text):
-        return Xid(int(line[2]), line[1], line[3].strip(), 0.0)
-    lost = _LOST.match(text)
+    lost = _LOST.match(text) or _LOST_AT_START.match(text)
     return Xid(LOST, lost[1], lost[2], 0.0) if lost else None

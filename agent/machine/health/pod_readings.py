@@ -18,7 +18,7 @@ from agent.machine.asking import ask
 from agent.machine.files import read, read_value
 from agent.machine.health.gpu_probe import probe, probe_nccl
 from agent.machine.inventory import InventoryPart, gathered, wait_for_socket
-from agent.machine.nics import names_in, nics, rdma
+from agent.machine.nics import RDMA, names_in, nics, rdma, rdma_names
 from agent.machine.resources import gpu_count, module_version, resources
 from agent.machine.versions import libraries
 
@@ -168,8 +168,8 @@ def read_counters(environ: Mapping[str, str], seconds: float, root: str = "/") -
 def nic_counters(root: str = "/") -> dict[str, dict[str, int]]:
     """Device → counter → number: of each port `mlx5_0/1`, and of each network device of hardware."""
     found = {}
-    infiniband, net = os.path.join(root, "sys/class/infiniband"), os.path.join(root, "sys/class/net")
-    for name in names_in(infiniband):
+    infiniband, net = os.path.join(root, RDMA), os.path.join(root, "sys/class/net")
+    for name in rdma_names(root):
         for port in names_in(f"{infiniband}/{name}/ports"):
             place = f"{infiniband}/{name}/ports/{port}"
             found[f"{name}/{port}"] = {**_numbers(f"{place}/counters"), **_numbers(f"{place}/hw_counters")}
