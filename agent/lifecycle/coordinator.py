@@ -328,7 +328,7 @@ class Coordinator:
         self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)
         if end.code == Exit.OK:  # a success is said when its results are there
-            self._leaving.when_kept(lambda missing: self._leaving.report_end(end))
+            self._leaving.when_kept(lambda missing: self._leaving.report_end(end, missing=missing))
         else:
             self._leaving.report_end(end)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)

@@ -356,6 +356,27 @@ def test_or_which_are_missing(bench: Bench, why: str, after: int) -> None:
     assert bench.files["/results/result.json"] == "{}", "it was tried again"
 
 
+def test_a_log_that_does_not_fit_costs_no_file(bench: Bench) -> None:
+    bench.say(3)
+    bench.until(36)
+    bench.storage.room = 10
+    bench.say(3)
+    bench.until(80)
+    heard: list[str] = []
+    bench.archive.keep("result.json", "{}")
+    bench.archive.keep("report.html", "x" * 1000)
+    bench.archive.when_kept(heard.append, 30)
+    bench.until(90)
+    assert heard == [f"report.html, the rest of pod-logs/worker-1.log ({FULL})"]
+    assert bench.files["/results/result.json"] == "{}"
+    assert bench.said == [WARNING.format(FULL), f"error: not stored in /results: report.html ({FULL})"]
+    bench.archive.keep("a", "text")
+    bench.finish(2)
+    bench.until(100)
+    assert bench.files["/results/a"] == "text"
+    assert bench.said[2:] == [LOST.format(3 * (HEADER + len("line 0\n")), FULL)]
+
+
 def test_a_file_that_does_not_fit_costs_only_itself(bench: Bench) -> None:
     bench.storage.room = 100
     bench.say(3)

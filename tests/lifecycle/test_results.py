@@ -142,7 +142,8 @@ def test_or_which_results_are_missing(storage: str, why: str) -> None:
     world.every(storage=storage)
     run = world.submit(1, "script")
     before = world.seconds
-    assert ends(world, 1, run)["missing"] == f"result.json ({why})"
+    log = "pod-logs/coordinator.log, " if storage == "stuck" else ""  # of a short run it is stored afterwards
+    assert ends(world, 1, run)["missing"] == f"{log}result.json ({why})"
     assert world.seconds - before < (20 if why == FULL else MOST_STORE_SECONDS + 15)
     assert f"not stored in {RESULTS}/runs/{run}: result.json ({why})" in world.pod(0).log.getvalue()
     about = world.ask(1, "submit", spec={"workload": "exec", "args": ["hostname"]})["ok"]
@@ -168,6 +169,28 @@ def test_a_results_directory_that_takes_nothing_any_more_does_not_change_the_end
     for pod in world.pods:
         assert f"bytes of this pod's log could not be stored in {RESULTS}: {why}" in pod.log.getvalue()
     assert f"not stored in {RESULTS}: result.json ({why}" in world.pod(0).log.getvalue()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(("room", "others"), [(10_000, ""), (10, ", result.json")])
+def test_a_results_directory_that_fills_up_lacks_what_does_not_fit_any_more(
+    room: int, others: str, is_first: bool
+) -> None:
+    """The log's pieces fail before the run ends; a file that is stored all the same is not named."""
+    settings, life = {"A4_RESULTS_DIR": RESULTS}, Life(seconds=100, output=b"words\n" * 2000)
+    world = FakeWorld(3, "script", settings, life=life) if is_first else sleeping(3, settings, life=life)
+    run = "" if is_first else world.submit(1, "script")
+    world.until_event("run-started")
+    world.every(room=room)
+    missing = f"pod-logs/coordinator.log{others} ({FULL})"
+    if is_first:
+        assert set(world.run().values()) == {0}, world.dump()
+        log = world.pod(0).log.getvalue()
+        assert f"results and logs of this attempt: {RESULTS}, without {missing}\n" in log
+    else:
+        assert ends(world, 1, run)["missing"] == missing
+    stored = [path.rpartition("/")[2] for path in world.pod(0).stored if run in path]
+    assert ("result.json" in stored) != bool(others)
 
 
 def test_neither_does_a_run_directory_that_is_full() -> None:

@@ -25,6 +25,19 @@ class PodLog(NamedTuple):
     name: str
 
 
+class Failure(NamedTuple):
+    """Why something could not be stored."""
+
+    why: str = ""
+    lasts: bool = False
+    """Waiting will not help."""
+
+
+NO_FAILURE = Failure()
+LOG = ""
+"""Stands for the log among the names of files."""
+
+
 class Archive:
     """Knows what is stored and what is not, and who waits for it."""
 
@@ -59,10 +72,12 @@ class Archive:
         """Files that are still being made: name → how to give that up."""
         self._readers: dict[str, list[Callable[[], None]]] = {}
         """Who waits for a file that is still being made, by its name."""
-        self._why = self._missing = ""
-        """Why the last thing could not be stored, and what was last said to be missing."""
-        self._lasting = False
-        """Whether waiting will not help against `_why`."""
+        self._missing = ""
+        """What was last said to be missing."""
+        self._failures: dict[str, Failure] = {}
+        """Of files and the LOG, by name: how the last try of each ended."""
+        self._failure = NO_FAILURE
+        """Why nothing at all can be stored at present."""
         self._log_fails = False
         self._waiting: list[Callable[[str], None]] = []
         self._has_limit = False
@@ -76,6 +91,7 @@ class Archive:
         """Store a file, now or as soon as that is possible; `new`: not over one that has another text."""
         self._count += 1
         self._files[name] = ("write", str(self._count), name, text, "new" if new else "")
+        self._failures.pop(name, None)
         self._process.send(*self._files[name])
 
     def expect(self, name: str, give_up: Callable[[], None]) -> Callable[[str | None], None]:
@@ -105,7 +121,7 @@ class Archive:
     def when_kept(self, done: Callable[[str], None], seconds: float | None = None) -> None:
         """Call `done` when all files so far are stored, cannot be, or `seconds` are over.
 
-        It gets which are missing and why, empty for none; this is logged before.
+        It gets which are missing and why, also of the log; empty for none. This is logged before.
         """
         if self.over:
             done(self._missing)
@@ -135,30 +151,49 @@ class Archive:
         """See whether there is nothing more to wait for."""
         if self.over:
             return
-        if self._lasting or not self._files:
+        lasting = all(self._of(name).lasts for name in self._files)
+        if lasting:
             self._tell_waiting()
-        given_up = self._lasting and self._has_limit
-        log_is_over = self._is_whole or (given_up and self._log_fails)
-        if self.log_ends and log_is_over and not self._expected and (given_up or not self._files):
+        files_are_over = not self._files or (lasting and self._has_limit)
+        log_is_over = self._is_whole or (self._of(LOG).lasts and self._has_limit)
+        if self.log_ends and log_is_over and files_are_over and not self._expected:
             self._end()
 
     def _tell_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        missing = self._what_is_missing(self._files) if waiting else ""
+        if waiting:
+            self._say_what_is_missing(self._files)
+        missing = self._listed([*self._files, LOG] if self._log_lacks_something() else self._files)
         for tell in waiting:
             tell(missing)
 
-    def _what_is_missing(self, names: Iterable[str]) -> str:
-        """In words, which are logged when they are new."""
-        listed = ", ".join(sorted(names))
-        missing = f"{listed} ({self._why or 'it has not answered in time'})" if listed else ""
+    def _say_what_is_missing(self, names: Iterable[str]) -> None:
+        """If that is new."""
+        missing = self._listed(names)
         if missing and missing != self._missing:
             self._missing = missing
             self._log.error(f"not stored in {self.directory}: {missing}")
-        return missing
+
+    def _listed(self, names: Iterable[str]) -> str:
+        """In words, each reason once."""
+        by_reason: dict[str, list[str]] = {}
+        for name in names:
+            why = self._of(name).why or "it has not answered in time"
+            by_reason.setdefault(why, []).append(name or self._log_name())
+        return ", ".join(f"{', '.join(sorted(of_it))} ({why})" for why, of_it in sorted(by_reason.items()))
+
+    def _log_lacks_something(self) -> bool:
+        return self._log_fails and self._log_end() > self._stored
+
+    def _log_name(self) -> str:
+        name = self._pod_log.name if self._pod_log is not None else ""
+        return f"the rest of {name}" if self._stored else name
 
     def _end_log(self, missing: str) -> None:
-        self.log_ends, self._lasting = True, False
+        self.log_ends = True
+        # All is tried again now.
+        self._failure = self._failure._replace(lasts=False)
+        self._failures = {name: one._replace(lasts=False) for name, one in self._failures.items()}
         self._process.send("end", str(self._log_end()))
         self._settle()
 
@@ -168,7 +203,7 @@ class Archive:
     def _end(self) -> None:
         if self.over:
             return
-        self._what_is_missing({*self._files, *self._expected})
+        self._say_what_is_missing({*self._files, *self._expected})
         self._tell_waiting()
         self.over = True
         self._process.close(kill=self.left())
@@ -184,7 +219,7 @@ class Archive:
         lost = self._gone + spool.lost + (0 if self._is_whole else spool.end - self._stored)
         why = "more was printed than the pod keeps" if self._gone else "the pod's own disk took no more"
         if not self._is_whole:
-            why = self._why or "it did not answer in time"
+            why = self._of(LOG).why or "it did not answer in time"
         if lost:
             self._log.warning(f"{lost} bytes of this pod's log could not be stored in {self.directory}: {why}")
 
@@ -205,35 +240,46 @@ class Archive:
             process.send("end", str(self._log_end()))
 
     def failed(self, why: str, *, lasting: bool) -> None:
-        self._went(why, lasting=lasting, of_log=True)
+        self._failures, self._failure = {}, Failure(why, lasting)
+        self._say_of_log(why)
+        self._settle()
 
     def heard(self, words: Sequence[str]) -> None:
         match words:
             case ["write", number, why, lasting]:
-                if not why:
-                    self._files = {name: command for name, command in self._files.items() if command[1] != number}
-                self._went(why, lasting=bool(lasting))
+                for name in [name for name, command in self._files.items() if command[1] == number]:
+                    self._went(name, why, lasting)
             case ["piece", pieces, stored, gone, why, lasting]:
                 self._pieces, self._stored, self._gone = int(pieces), int(stored), int(gone)
-                self._went(why, lasting=bool(lasting), of_log=True)
+                self._went(LOG, why, lasting)
             case ["whole", lacks, gone, why, lasting]:
                 self._gone, self._is_whole = int(gone), not why
                 if int(lacks) and self._stored and not why:
                     self._log.info(
                         "more was printed than this pod keeps: its whole log has the end, its pieces the rest"
                     )
-                self._went(why, lasting=bool(lasting), of_log=True)
+                self._went(LOG, why, lasting)
 
-    def _went(self, why: str, *, lasting: bool = False, of_log: bool = False) -> None:
-        """Something was stored, or why not. Of the log, what changes is said."""
-        self._why, self._lasting = why, lasting
+    def _of(self, name: str) -> Failure:
+        return self._failures.get(name, self._failure)
+
+    def _went(self, name: str, why: str, lasting: str) -> None:
+        """It was stored, or why not."""
+        self._failure = NO_FAILURE
+        self._failures[name] = Failure(why, bool(lasting))
         if not why:
             self._process.stored()
-        if of_log and self._pod_log is not None and bool(why) != self._log_fails:
+            self._files.pop(name, None)
+        if name == LOG:
+            self._say_of_log(why)
+        self._settle()
+
+    def _say_of_log(self, why: str) -> None:
+        """When it begins to fail, and when that is over."""
+        if self._pod_log is not None and bool(why) != self._log_fails:
             self._log_fails = bool(why)
             if why:
                 rest = "it stays in the pod, and is tried again"
                 self._log.warning(f"this pod's log cannot be stored in {self.directory}: {why}; {rest}")
             else:
                 self._log.info(f"this pod's log is stored in {self.directory} again")
-        self._settle()

@@ -48,12 +48,14 @@ class Leaving:
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 
-    def report_end(self, end: JobEnd, *, brief: bool = False) -> None:
-        """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has."""
+    def report_end(self, end: JobEnd, *, brief: bool = False, missing: str = "") -> None:
+        """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has. `missing`: what
+        is known not to be among the results."""
         if brief and end.origin == "workload":
             end = end._replace(why="")
         if self._pod.settings.is_coordinator and self._pod.run_logs.outlive_the_pod:
-            self._pod.log.info(f"results and logs of this attempt: {self._pod.run_logs.place}")
+            without = f", without {missing}" if missing else ""
+            self._pod.log.info(f"results and logs of this attempt: {self._pod.run_logs.place}{without}")
         if end.code == Exit.OK:
             self._pod.log.info(f"done: {end}")
         else:
