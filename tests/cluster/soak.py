@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.errors import AgentError
+from agent.errors import AgentError, Exit
 from agent.local.client import LocalCluster
 from tests.cluster.conftest import RUN_DIR
 from tests.cluster.work import RING_FILES
@@ -37,14 +37,24 @@ ROOT = Path(__file__).parents[2]
 TORCH = ROOT / ".venv-torch" / "bin" / "python"
 OMPI5 = Path(os.environ.get("A4_TEST_OMPI5", ROOT / ".venv-ompi5"))
 RING = "/job/ring.py 4 30"
-FILES = {"/workload/task/task-script.sh": f"exec {sys.executable} {RING}\n".encode(), **RING_FILES}
-RUNS = {"script": ("script",), "connectivity": ("connectivity", "--", "--repeats", "300"), "torchrun": ("none",)}
-"""What the pods run first. With torchrun, the cluster sleeps then: pod 0 submits the run to it, and ends it."""
+SAVING = f"/job/saving.py {2 * LEASE:g}"
+"""It lasts until an agent that was stopped for a lease goes on, and every pod has noticed."""
+SAVING_FILES = {"/job/saving.py": Path(__file__).with_name("programs").joinpath("saving.py").read_bytes()}
+SCRIPTS = {"script": RING, "saving": SAVING, "saving-asleep": SAVING}
+RUNS = {
+    "script": ("script",),
+    "saving": ("script",),
+    "connectivity": ("connectivity", "--", "--repeats", "300"),
+    "torchrun": ("none",),
+    "saving-asleep": ("none",),
+}
+"""What the pods run first. After `none` the cluster sleeps: pod 0 submits the run to it, and ends it."""
+SUBMITTED = {"torchrun": f"torchrun -- {RING}", "saving-asleep": "run script"}
 CODE = "/mnt/code"
-TORCHRUN = f"""
+ASLEEP = f"""
 [ "$JOB_COMPLETION_INDEX" = 0 ] && (
     until grep -qs '"phase": "sleeping"' {RUN_DIR}/state.json; do sleep 0.1; done
-    $AGENT torchrun -- {RING}
+    $AGENT $SUBMITTED
     echo $? >>{CODE}
     until $AGENT release; do sleep 1; done
 ) </dev/null >/mnt/client.log 2>&1 &
@@ -57,7 +67,7 @@ PHASES = {
     "ending": f"grep -qs result-known {RUN_DIR}/events.jsonl",
 }
 """What is true in the pod when a phase has begun."""
-TORCHRUN_PHASES = {
+ASLEEP_PHASES = {
     **PHASES,
     "running": "test -e /mnt/turns-$JOB_COMPLETION_INDEX",
     "ending": "test -e /mnt/done-$JOB_COMPLETION_INDEX",
@@ -81,6 +91,8 @@ def nothing(cluster: LocalCluster, pod: int) -> None:
     pass
 
 
+ABOUT_A_LEASE = "agent-stopped-for-a-lease"
+"""Whether the pod is lost is decided within moments, at two places: both of them must come to the same."""
 Change = Callable[[LocalCluster, int], object]
 FAULTS: dict[str, tuple[Change, Change]] = {
     "pod-killed": (LocalCluster.kill_pod, nothing),
@@ -89,9 +101,10 @@ FAULTS: dict[str, tuple[Change, Change]] = {
     "all-told-to-end": (tell_all, nothing),
     "agent-killed": (agent_gets("KILL"), nothing),
     "agent-stopped": (agent_gets("STOP"), agent_gets("CONT")),
+    ABOUT_A_LEASE: (agent_gets("STOP"), agent_gets("CONT")),
     "sshd-killed": (in_pod("pkill -KILL -o -x sshd"), nothing),
     "daemon-killed": (in_pod("pkill -KILL '^(orted|prted|mpirun|orterun|prterun)$'"), nothing),
-    "ranks-killed": (in_pod("pkill -KILL -f 'connectivity.py|python[^ ]* (-u )?/job/ring.py'"), nothing),
+    "ranks-killed": (in_pod("pkill -KILL -f 'connectivity.py|python[^ ]* (-u )?/job/(ring|saving).py'"), nothing),
     "link-down": (lambda cluster, pod: cluster.link(pod, up=False), nothing),
     "link-away": (
         lambda cluster, pod: cluster.link(pod, up=False),
@@ -103,7 +116,7 @@ FAULTS: dict[str, tuple[Change, Change]] = {
     ),
 }
 """What happens, and what ends it again."""
-LOSSES = ("pod-killed", "pod-restarted", "agent-killed", "agent-stopped", "link-down", "link-away")
+LOSSES = ("pod-killed", "pod-restarted", "agent-killed", "agent-stopped", ABOUT_A_LEASE, "link-down", "link-away")
 """A pod is lost, unless they end within a lease."""
 
 
@@ -135,7 +148,9 @@ class Fault(NamedTuple):
 def draw(seed: int, number: int) -> Fault:
     chance = random.Random(f"{seed}/{number}")
     lasts = chance.choice([chance.uniform(0, LEASE / 2), chance.uniform(1.5 * LEASE, 2 * LEASE)])
-    kind, phase = chance.choice(list(FAULTS)), chance.choice(list(PHASES))
+    kind, phase = chance.choice([*FAULTS, *[ABOUT_A_LEASE] * (len(FAULTS) // 3)]), chance.choice(list(PHASES))
+    if kind == ABOUT_A_LEASE:
+        lasts = chance.uniform(0.95 * LEASE, 1.1 * LEASE)
     pod, run, mpi = chance.randrange(PODS), chance.choice(list(RUNS)), chance.choice((4, 5))
     after = 3 * chance.random() ** 3  # often at once: some phases are short
     return Fault(number, kind, phase, pod, after, lasts, run, mpi)
@@ -148,15 +163,19 @@ def cluster_for(fault: Fault) -> LocalCluster:
     if fault.mpi == 5:
         more = {"entrypoint": ("tini", "--", python, "-m", "agent", "run", *RUNS[fault.run])}
         env["PATH"] = f"{OMPI5}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    if fault.run == "torchrun":
-        more = {"entrypoint": ("sh", "-c", TORCHRUN)}
+    if fault.run in SUBMITTED:
+        more = {"entrypoint": ("sh", "-c", ASLEEP)}
         env |= {"SLEEP_INFINITY": "true", "A4_PYTHON": str(TORCH), "AGENT": f"{python} -m agent"}
-    return cluster_of(PODS, gpus_per_pod=GPUS, files=FILES, env=env, **more)
+        env["SUBMITTED"] = SUBMITTED[fault.run]
+    files = {**RING_FILES, **SAVING_FILES}
+    if fault.run in SCRIPTS:
+        files["/workload/task/task-script.sh"] = f"exec {sys.executable} {SCRIPTS[fault.run]}\n".encode()
+    return cluster_of(PODS, gpus_per_pod=GPUS, files=files, env=env, **more)
 
 
 def bring_about(cluster: LocalCluster, fault: Fault) -> None:
     begin, end = FAULTS[fault.kind]
-    begun = (TORCHRUN_PHASES if fault.run == "torchrun" else PHASES)[fault.phase]
+    begun = (ASLEEP_PHASES if fault.run in SUBMITTED else PHASES)[fault.phase]
     look = f"for i in $(seq {PHASE_SECONDS / 0.05:.0f}); do {begun} && exit; sleep 0.05; done"
     attempt(in_pod(look), cluster, fault.pod)
     pause(cluster, fault.after)
@@ -190,11 +209,13 @@ def problems(fault: Fault, log: Path) -> list[str]:
                 except TimeoutError:
                     found.append(f"not all pods have ended {END_SECONDS:.0f} s later")
                 pods = {pod.index: pod.code for pod in cluster.pods()}
-                codes = of_torchrun(cluster) if fault.run == "torchrun" else pods
+                codes = of_submitted(cluster) if fault.run in SUBMITTED else pods
                 said = b"".join(b"[%d] %s" % (output.pod, output.data) for output in cluster.output())
                 log.write_bytes(f"{fault}: {pods}, {codes}\n".encode() + said)
                 if 0 in codes.values() and (undone := what_is_undone(cluster, fault)):
                     found.append(f"a pod ended with 0, but {undone}")
+                if Exit.USAGE in codes.values():
+                    found.append("nothing was tried: the command that submits the run is refused")
                 if 1 in codes.values() and fault.loses_a_pod:
                     found.append("1, the code of a program, for a lost pod")
                 if 70 in {*codes.values(), *pods.values()} or b"a bug in a4-agent" in said:
@@ -205,8 +226,8 @@ def problems(fault: Fault, log: Path) -> list[str]:
     return [f"{problem} (exit codes {pods}, {codes})" for problem in found]
 
 
-def of_torchrun(cluster: LocalCluster) -> dict[int, int]:
-    """With which codes `a4-agent torchrun` has ended: once or, where its pod was not started or was killed, never."""
+def of_submitted(cluster: LocalCluster) -> dict[int, int]:
+    """With which code the command that submits a run has ended; none where its pod was not started, or was killed."""
     content = cluster.read_bytes(0, [CODE])[CODE] or b""
     return dict(enumerate(map(int, content.split())))
 
