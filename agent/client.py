@@ -21,6 +21,7 @@ from agent.connection import ANSWER_SECONDS, Answer, Connection, content
 from agent.decide.run_info import Output as Output
 from agent.decide.run_info import RunEnd as RunEnd
 from agent.decide.run_info import RunInfo as RunInfo
+from agent.decide.run_info import Verdict
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, UsageError
 from agent.output import Sink
@@ -186,6 +187,7 @@ class Client:
         def read_on(pod: int, offset: int) -> int:
             return self._connection.send("read", _reading(run.id, pod, offset, most, True))
 
+        certain = self._connection.send("verdict", {"run": run.id})
         waiting = self._connection.send("wait", {"run": run.id})
         reads = {read_on(pod, offsets.get(pod, 0)): pod for pod in run.outputs}
         ended: RunEnd | None = None
@@ -202,6 +204,11 @@ class Client:
                 continue
             if answer["id"] == waiting:
                 ended = RunEnd.from_json(content(answer))
+            elif answer["id"] == certain:
+                # An agent of an older release does not know the question.
+                verdict = Verdict.from_json(answer["ok"]) if "ok" in answer else None
+                if verdict and verdict.waits:
+                    sink.note(verdict.of(run.title))
             elif answer["id"] in reads:
                 pod = reads.pop(answer["id"])
                 piece = _taken(sink, pod, answer)

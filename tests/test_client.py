@@ -235,6 +235,23 @@ def test_everything_is_handed_over_in_order(client: Client, agent: FakeAgent) ->
     assert (sink.closed, sink.notes) == (1, [])
 
 
+def test_how_it_ends_is_a_note_where_something_is_still_waited_for(client: Client, agent: FakeAgent) -> None:
+    class Ending(Recorder):
+        def note(self, text: str) -> None:
+            super().note(text)
+            agent.runs[0].end(3, "it failed")
+
+    sink = Ending()
+    ended = followed(client, agent, sink, lambda run: run.tell_end(3, "it failed", "pod 2 is still read"))
+    assert (ended.end.code, sink.notes) == (3, ["exec-0 ended with exit code 3: it failed; pod 2 is still read"])
+
+
+def test_an_agent_that_cannot_say_early_how_a_run_ends(client: Client, agent: FakeAgent) -> None:
+    agent.refuse["verdict"] = Refused(2, "the agent does not understand this 'verdict'")
+    sink = Recorder()
+    assert followed(client, agent, sink, FakeRun.end).end.code == 0 and sink.notes == []
+
+
 def test_no_more_is_read_than_the_sink_has_taken(client: Client, agent: FakeAgent) -> None:
     pieces = 20
 

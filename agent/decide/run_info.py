@@ -90,3 +90,19 @@ class RunEnd(NamedTuple):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunEnd:
         return wire.from_json(cls, data)
+
+
+class Verdict(NamedTuple):
+    """How a run ends, which nothing changes any more."""
+
+    end: JobEnd
+    waits: str = ""
+    """What is still waited for before its results are stored; empty for nothing."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        return wire.from_json(cls, data)
+
+    def of(self, title: str) -> str:
+        """In one line, of the run that is called so."""
+        return f"{title} ended with exit code {self.end.code}: {self.end._replace(why='')}; {self.waits}"

@@ -251,7 +251,7 @@ class Coordinator:
 
     def _close_run(self, run: Run) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
-        if run.first and self._signal is not None:
+        if run.first and self._signal is not None and not run.said:
             run.end_as(merged(run.end, self._signal))
         self._bookings.close(run, self._leaving.store_seconds())
         self._leaving.when_kept(run.kept)

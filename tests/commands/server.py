@@ -51,6 +51,7 @@ class FakeRun:
         self.silent: set[int] = set()
         """Pods whose `read` is never answered."""
         self.over: set[int] = set()
+        self.verdict: dict[str, Any] | None = None
         self.ended: dict[str, Any] | None = None
 
     def say(self, pod: int, data: bytes, stream: int = 1) -> None:
@@ -62,6 +63,12 @@ class FakeRun:
         """This pod's part is over."""
         with self._agent.changed:
             self.over.add(pod)
+            self._agent.changed.notify_all()
+
+    def tell_end(self, code: int, what: str, waits: str) -> None:
+        """How it ends is certain, though not all is over."""
+        with self._agent.changed:
+            self.verdict = {"end": {"code": code, "what": what}, "waits": waits}
             self._agent.changed.notify_all()
 
     def end(self, code: int = 0, what: str = "done", text: str = "", **more: Any) -> None:
@@ -80,6 +87,7 @@ class FakeRun:
                 "lost": {str(pod): why for pod, why in lost.items()},
                 "results": more.pop("results", ""),
             }
+            self.verdict = self.verdict or {"end": end}
             assert not more, more
             self._agent.changed.notify_all()
 
@@ -261,6 +269,12 @@ class FakeAgent:
                 if self._closing or (news and pod not in run.silent):
                     return piece
                 self.changed.wait(PATIENCE)
+
+    def _verdict(self, request: dict[str, Any]) -> dict[str, Any]:
+        run = self._run(request["run"])
+        with self.changed:
+            self.changed.wait_for(lambda: run.verdict is not None or self._closing, PATIENCE)
+            return run.verdict or {}
 
     def _wait(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request["run"])

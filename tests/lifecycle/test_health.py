@@ -13,7 +13,7 @@ from agent.lifecycle.runs.gate import LOOK_SECONDS
 from tests.fake.pod import COUNTED
 from tests.fake.process import Life
 from tests.fake.world import FakeWorld
-from tests.lifecycle.test_results import REPORT, result
+from tests.lifecycle.test_results import REPORT, RESULTS, result
 
 DOWN = {**COUNTED, "uptime": 160.0, "counters": {"mlx5_0/1": {"link_downed": 2}}}
 WHERE = "health during the run: fatal: RDMA link went down: 1 in 60 s on mlx5_0/1 of pod 2, node node-2"
@@ -132,6 +132,64 @@ def test_what_happens_once_all_parts_are_over_changes_no_code(what: str, status:
     world.wait(6.0 if what == "a pod is killed" else 3.0)
     assert world.pod(0).state()["runs"][-1]["code"] == status, world.dump()
     assert sleeps or world.pod(0).said()["code"] == status, world.dump()
+
+
+WAITS = "what devices of pods {} counted is still read, for 7 s at most"
+
+
+def reading(status: int, *, sleeps: bool) -> tuple[FakeWorld, float]:
+    """Pod 2 will need 4.5 s to read its devices after a run; with it the second in which its processes end."""
+    env = {**REPORT, "SLEEP_INFINITY": str(sleeps).lower()}
+    world = FakeWorld(3, "none" if sleeps else "script", env, life=Life(status, seconds=60))
+    if sleeps:
+        world.until(world.asleep)
+        world.submit(1, "script")
+    world.until_event("run-started")
+    ended = world.seconds + 60
+    world.pod(2).readings = [COUNTED, DOWN]
+    world.at(ended - 30, partial(slow, world, 4.5))
+    return world, ended
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+@pytest.mark.parametrize("status", [0, 3])
+def test_how_a_run_ends_is_said_while_devices_are_read(status: int, sleeps: bool) -> None:
+    """And its result is stored without what they counted. With it, it is stored again, before who waits is answered."""
+    world, ended = reading(status, sleeps=sleeps)
+    client = world.pod(1 if sleeps else 0).agent.client()
+    verdict, wait = client.ask("verdict", run=""), client.ask("wait", run="")
+    world.until(lambda: verdict in client.answers)
+    assert world.seconds - ended < 1, world.dump()
+    told = client.answers[verdict]["ok"]
+    assert told["end"]["code"] == status and told["waits"] == WAITS.format("0-2")
+    where = f" ({told['end']['where']})" if status else ""
+    said = f" ended with exit code {status}: {told['end']['what']}{where}; {told['waits']}\n"
+    assert said in world.pod(0).log.getvalue()
+    assert all(pod.living for pod in world.pods)
+    world.wait(2)
+    directory = RESULTS + ("/runs/" + world.pod(0).state()["run"]["id"] if sleeps else "")
+    early = result(world, directory)
+    assert early["verdict"]["code"] == status and 2 not in health(early)
+    assert wait not in client.answers
+    world.until(lambda: wait in client.answers)
+    assert client.answers[wait]["ok"]["end"] == told["end"]
+    found = result(world, directory)
+    assert health(found)[2] == [("bad", "1 in 60 s")] and found["until"] == early["until"]
+    assert world.pod(0).agent.emitted[1].decode().count(WHERE) == 1
+    assert not sleeps or world.ask(1, "verdict", run="")["ok"] == {**told, "waits": ""}
+
+
+def test_the_code_that_was_said_stands() -> None:
+    """A pod is lost, which is said; then the job is deleted, while devices are read."""
+    world, ended = reading(0, sleeps=False)
+    world.at(ended - 59, world.pod(1).kill)
+    client = world.pod(2).agent.client()
+    verdict = client.ask("verdict", run="")
+    world.until(lambda: verdict in client.answers)
+    assert client.answers[verdict]["ok"]["waits"] == WAITS.format("0,2")
+    world.signal()
+    codes = world.run()
+    assert client.answers[verdict]["ok"]["end"]["code"] == codes[0] == 75, world.dump()
 
 
 def test_who_failed_first_does_not_depend_on_readings() -> None:

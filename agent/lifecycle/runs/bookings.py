@@ -18,8 +18,8 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.preparations import Preparations
-from agent.lifecycle.runs.results import keep_results
-from agent.lifecycle.runs.run_values import run_summary
+from agent.lifecycle.runs.results import keep_early, keep_results
+from agent.lifecycle.runs.run_values import run_summary, run_verdict
 from agent.lifecycle.runs.running import Run
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext
@@ -79,7 +79,7 @@ class Bookings:
         if spec.name:
             context = replace(context, spec=spec._replace(name=free_name(spec.name, self._names)))
             self._names[context.spec.name] = context.run_id
-        run = Run(pod, context, self._preparations, self._roster, self._judged, first)
+        run = Run(pod, context, self._preparations, self._roster, self._early, self._judged, first)
         self._runs[run.run_id] = run
         if run.workload.exclusive:
             self.current = run
@@ -100,14 +100,23 @@ class Bookings:
 
     def close(self, run: Run, seconds: float) -> None:
         """Store what came of it, files of the user's within that time, and let every pod note that it is over."""
-        run.until = self._pod.machine.wall()
+        run.until = run.until or self._pod.machine.wall()
         if run.workload.exclusive:
-            try:
-                keep_results(self._pod, run, seconds)
-            except Exception:  # the run has ended as it has, whatever is wrong with the files about it
-                self._pod.log.warning(f"results of {run.run_id} are missing:\n{traceback.format_exc()}")
+            self._keep(run, lambda: keep_results(self._pod, run, seconds))
             self._note(run)
         run.forget_output()
+
+    def _early(self, run: Run) -> None:
+        """Pods still read their devices: its end is said and stored meanwhile."""
+        run.until = self._pod.machine.wall()
+        self._pod.log.info(run_verdict(run).of(run.title))
+        self._keep(run, lambda: keep_early(self._pod, run))
+
+    def _keep(self, run: Run, keep: Callable[[], object]) -> None:
+        try:
+            keep()
+        except Exception:  # the run has ended as it has, whatever is wrong with the files about it
+            self._pod.log.warning(f"results of {run.run_id} are missing:\n{traceback.format_exc()}")
 
     def _note(self, run: Run) -> None:
         summary = run_summary(self._pod, run)

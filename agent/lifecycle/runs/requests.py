@@ -19,7 +19,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
-from agent.lifecycle.runs.run_values import run_end, run_info
+from agent.lifecycle.runs.run_values import run_end, run_info, run_verdict
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.runs.why import LOOK_SECONDS, decided
 
@@ -46,9 +46,8 @@ class CoordinatorRequests:
             self._submit(RunSpec.from_json(fields.get("spec")), answer)
         elif op == "find":
             answer({"ok": run_info(self._pod, self._bookings.find(str(fields.get("run", "")))).to_json()})
-        elif op == "wait":
-            waited = self._bookings.find(str(fields["run"]))
-            waited.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, waited))}))
+        elif op in ("verdict", "wait"):
+            self._wait(op, self._bookings.find(str(fields["run"])), answer)
         elif op == "why":
             self._why(self._bookings.find(str(fields.get("run", ""))), fields.get("records") is True, answer)
         elif op == "clocks":
@@ -62,6 +61,13 @@ class CoordinatorRequests:
             self._release(bool(fields.get("force")), answer)
         else:
             raise ValueError("no such request")
+
+    def _wait(self, op: str, run: Run, answer: Answer) -> None:
+        """How it ends: as soon as that is certain, or when all is stored."""
+        if op == "verdict":
+            run.certain.when(lambda: answer({"ok": wire.to_json(run_verdict(run))}))
+        else:
+            run.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, run))}))
 
     def _said(self, op: str, run: Run, fields: dict[str, Any], answer: Answer) -> None:
         """A program of a run has something to say to those on other pods, or to people."""

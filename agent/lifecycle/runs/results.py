@@ -27,15 +27,14 @@ STARTUP = (
 """Events that are the same for every run of a cluster."""
 
 
-def keep_results(pod: Pod, run: Run, seconds: float) -> None:
-    """Show the table and store it: in the pod at once, in the results directory as soon as that takes it.
-
-    `seconds`: how long files of the user's elsewhere are tried.
-    """
+def keep_early(pod: Pod, run: Run) -> str:
+    """Show the table, or the rest of it, and store result.json, whose path is returned: in the pod at once, in the
+    results directory as soon as that takes it. Called again it stores what is known by then."""
     judgement = run.judgement
     assert judgement is not None
-    if judgement.text:
-        pod.run_logs.print(judgement.text)
+    if more := judgement.text.removeprefix(run.shown):
+        pod.run_logs.print(more)
+    run.shown = judgement.text
     data = wire.to_json(run_result(pod, run, judgement))
     data["gate"] = judgement.measurements.gate  # with all that the workload adds to it
     for name in ("trainings", "warnings", "series", "findings"):
@@ -45,6 +44,13 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     path = f"{pod.dir.run(run.run_id)}/{RESULT}"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep(RESULT, text)
+    return path
+
+
+def keep_results(pod: Pod, run: Run, seconds: float) -> None:
+    """Store all that a run that is over leaves. `seconds`: how long files of the user's elsewhere are tried."""
+    path, judgement = keep_early(pod, run), run.judgement
+    assert judgement is not None
     if judgement.log_name:
         output = run.ends.get(run.context.lead, PartEnd(None)).output
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text

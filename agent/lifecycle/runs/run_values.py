@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.decide.ending import exit_code
 from agent.decide.pod_state import RunSummary
-from agent.decide.run_info import RunEnd, RunInfo
+from agent.decide.run_info import RunEnd, RunInfo, Verdict
 from agent.decide.run_names import command_line, one_line
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.running import Run
@@ -20,7 +20,7 @@ def run_info(pod: Pod, run: Run) -> RunInfo:
         lead=context.lead,
         outputs=tuple(run.workload.printing(context.indices)),
         names={peer.index: peer.name for peer in context.plan.peers},
-        over=run.judgement is not None,
+        over=run.over,
         slots=context.per_pod,
         name=name,
         note=note,
@@ -46,6 +46,11 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
         command=command,
     )
     return summary if run.until is None else summary.ended(run.until, run.end)
+
+
+def run_verdict(run: Run) -> Verdict:
+    """The answer to `verdict`, of a run whose end is certain."""
+    return Verdict(run.end, run.waits)
 
 
 def run_end(pod: Pod, run: Run) -> RunEnd:

@@ -43,13 +43,15 @@ class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
     What follows what is decided by `agent.decide.course`; here it is done. `context` is the lead's, as far as the
-    coordinator knows it; `over` is told once, when there is a judgement.
+    coordinator knows it. `early` is told when there is a judgement while something is still read that does not change
+    it; `over` is told once, when nothing is waited for any more.
     """
 
     _pod: Pod
     context: RunContext
     preparations: Preparations
     _roster: Roster
+    _early: Callable[[Run], None]
     _over: Callable[[Run], None]
     first: bool
 
@@ -62,7 +64,7 @@ class Run:
         self.since = pod.machine.wall()
         """When it was booked, in seconds since 1970."""
         self.until: float | None = None
-        """When it was over, and what came out was stored; None before."""
+        """When it was certain how it ended; None before."""
         self.course = Course(frozenset(context.indices), context.lead, led=workload.led, fail_fast=workload.fail_fast)
         self.ends: dict[int, PartEnd] = {}
         """How parts ended, by pod."""
@@ -72,11 +74,19 @@ class Run:
         self.series: dict[int, PodSeries] = {}
         """What their programs wrote of themselves, by pod, as far as it is known."""
         self.judgement: Judgement | None = None
-        """None while it goes on."""
+        """None while it is not certain how it ends."""
+        self.waits = ""
+        """For what, when that is certain; empty for nothing."""
+        self.said = False
+        """Its end was told before it was over: another cannot take its place."""
+        self.shown = ""
+        """What people have seen of the judgement's text."""
         self.missing = ""
         """Which results are not stored and why, as far as that is known."""
         self.told_to_begin = Once()
         """Every pod has been, or the run is over without."""
+        self.certain = Once()
+        """There is a judgement."""
         self.answerable = Once()
         """Everything that those who wait for it may look at next is written, or is known not to be."""
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
@@ -329,10 +339,28 @@ class Run:
         return self.course.phase >= Phase.RUNNING and not self.course.waits
 
     def _judge_if_over(self) -> None:
-        if not (self.course.waits or self.afterwards.waits(self.course, self.ends)):
+        if self.course.waits or self.afterwards.waits_for_dumps(self.course, self.ends):
+            return
+        waits = self.afterwards.waits_for_devices(self.course, self.ends)
+        if not waits:
             self._follow(self.course.to(Phase.OVER))
+        elif self.judgement is None:
+            self.judgement, self.waits = self._judged(), waits
+            self.said = True
+            self._early(self)
+            self.certain.happen()
 
     def _judge(self) -> None:
+        """With what was read since it was certain, which has lines of its own."""
+        health = sentence(self.afterwards.findings)
+        judgement = self.judgement or self._judged()
+        self.judgement = warned(judgement, [health]) if health else judgement
+        self.waits = ""
+        self.certain.happen()
+        self._over(self)
+        self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began
+
+    def _judged(self) -> Judgement:
         context = self.context
         try:
             tokens = [self._pod.heard[index].nonce for index in context.indices]
@@ -341,12 +369,9 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        health = filter(None, [sentence(self.afterwards.findings)])
-        notes = [*series_notes(self.series), *health, *self._roll_call.notes()]
+        notes = [*series_notes(self.series), *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
-        self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
-        self._over(self)
-        self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began
+        return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
     # What it leaves
 
