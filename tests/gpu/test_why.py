@@ -60,6 +60,7 @@ def test_each_way_to_stand_still(trial: Trial) -> None:
     late = diagnosed(trial, "late")
     assert (late.status, blamed(late)) == ("hangs", {CULPRIT: "behind"}), late
     assert "load_batch" in late.sentence and "all_reduce #21, which 1 rank waits in" in late.sentence
+    assert "; no operation for " in late.sentence, "NCCL's recorder tells the numbers without its entries"
 
     stopped = diagnosed(trial, "stopped")
     assert (stopped.status, blamed(stopped)) == ("hangs", {CULPRIT: "stopped"}), stopped
