@@ -202,3 +202,12 @@ A4_WORKLOAD: workload.run
 {{- $path := "^/[a-z0-9._-]{2,}(/([a-z0-9._-]+|[A-Za-z._-]+))+/?$" -}}
 {{- if and .value (not (regexMatch $path (toString .value))) }}{{ include "a4.isSecret" .name }}{{ end -}}
 {{- end -}}
+
+{{- /* What the Secret has: {NAME: value in base64}. */}}
+{{- define "a4.secretData" -}}
+{{- $data := dict -}}
+{{- range (include "a4.variables" . | fromJson).entries -}}
+  {{- if include "a4.keptSecret" . }}{{ $_ := set $data .name (.value | b64enc) }}{{ end -}}
+{{- end -}}
+{{- toJson $data -}}
+{{- end -}}

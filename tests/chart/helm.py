@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,22 @@ def made_of_each(engines: Engines, chart: Path, directory: Path, expression: str
     (text,) = engines.helm4.ask("render", str(bare), {"each": values}, "demo", "team-a").values()
     made: list[Any] = json.loads(text)
     return made
+
+
+def older_chart(directory: Path, *, other_pods: bool) -> Path:
+    """The chart as an earlier version might have been: with another annotation for the script's checksum, and perhaps
+    with pods that mount it from a ConfigMap of another name."""
+    older = directory / "older-chart"
+    shutil.copytree(CHART, older)
+    changes = {"checksum/script": "checksum/task", **({"}}-scripts": "}}-task"} if other_pods else {})}
+    for path in (older / "templates").glob("*.*"):
+        text = path.read_text()
+        for new, old in changes.items():
+            text = text.replace(new, old)
+        path.write_text(text)
+    about = older / "Chart.yaml"
+    about.write_text(re.sub(r"(?m)^(version|appVersion): .*", r"\1: 0.0.9", about.read_text()))
+    return older
 
 
 IMAGE = "registry.example/unified-testbed-pytorch:25.12-a4.1"

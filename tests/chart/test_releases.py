@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.helm import CHART, ENGINES, IMAGE, Engines, Helm3, HelmRefused, Words, sets
+from tests.chart.helm import CHART, ENGINES, IMAGE, Engines, Helm3, HelmRefused, Words, older_chart, sets
 from tests.chart.objects import Place, Refused, Store
 
 FLAGS = sets(f"workload.image={IMAGE}", "volumes.nfs.ip=10.0.0.2", "task_script=echo", "workload.env.HF_TOKEN=canary")
@@ -31,7 +31,7 @@ STORED = (("Secret", "demo-job-secret"), ("PersistentVolumeClaim", "demo-nfs"), 
 
 
 Helm = Callable[[str, Words], object]
-"""`install`, `upgrade`, `test` or `uninstall` a release."""
+"""`install`, `upgrade`, `rollback`, `test` or `uninstall` a release."""
 
 
 @pytest.fixture(params=ENGINES)
@@ -68,6 +68,17 @@ def job_secret(store: Store, name: str = "demo") -> str:
     return text
 
 
+def gone(store: Store, kind: str, name: str) -> None:
+    """Somebody has deleted it."""
+    (place,) = [place for place in store.objects if (place.kind, place.name) == (kind, name)]
+    with store.changed:
+        store.delete(place)
+
+
+def token(store: Store) -> str:
+    return base64.b64decode(store.object("Secret", "demo-env")["data"]["HF_TOKEN"]).decode()
+
+
 def test_a_release_from_its_install_to_its_end(helm: Helm, store: Store, tmp_path: Path) -> None:
     with pytest.raises(HelmRefused):
         helm("install", release("workload.gpus=12"))
@@ -75,14 +86,14 @@ def test_a_release_from_its_install_to_its_end(helm: Helm, store: Store, tmp_pat
     helm("install", release())
     assert store.names() == ALL
     secret, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
-    helm("upgrade", release("workload.env.HF_TOKEN=another"))
-    assert base64.b64decode(store.object("Secret", "demo-env")["data"]["HF_TOKEN"]) == b"another"
-    # Pods of a JobSet cannot be changed, and Helm patches the ConfigMap that they mount before JobSet refuses.
+    # Pods of a JobSet cannot be changed, and Helm patches what they mount or read before JobSet refuses.
     refused = {"task_script=echo again": "the script", "workload_config=a": "workload_config", "queue=other": "queue"}
+    refused |= {"workload.env.HF_TOKEN=another": "HF_TOKEN in Secret demo-env; nothing was changed"}
     for setting, what in refused.items():
         with pytest.raises(HelmRefused, match=f"has started, and an upgrade cannot change {what}"):
-            helm("upgrade", release("workload.env.HF_TOKEN=another", setting))
+            helm("upgrade", release(setting))
         assert store.names() == ALL
+    assert token(store) == "canary"
     (script,) = store.object("ConfigMap", "demo-scripts")["data"].values()
     assert script == "echo"
     helm("upgrade", release("queue="))
@@ -136,10 +147,47 @@ def test_a_job_that_has_not_started_takes_another_queue_and_script(helm: Helm, s
     helm("install", release("queue=one"))
     jobset = store.object("JobSet", "demo")
     assert jobset["spec"]["suspend"], "until Kueue admits it"
-    helm("upgrade", release("queue=other", "task_script=echo again"))
+    helm("upgrade", release("queue=other", "task_script=echo again", "workload.env.HF_TOKEN=another"))
+    assert token(store) == "another"
     assert store.object("JobSet", "demo")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "other"
     (script,) = store.object("ConfigMap", "demo-scripts")["data"].values()
     assert script == "echo again"
+
+
+@on_helm_4
+def test_a_job_that_has_ended_takes_another_token_and_one_that_goes_on_gets_back_its_secret(
+    helm: Helm, store: Store
+) -> None:
+    helm("install", release())
+    gone(store, "Secret", "demo-env")
+    helm("upgrade", release())
+    assert token(store) == "canary"
+    store.object("JobSet", "demo")["status"] = {"terminalState": "Completed"}
+    helm("upgrade", release("workload.env.HF_TOKEN=another"))
+    assert token(store) == "another"
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_rollback_across_versions_of_the_chart(helm: Helm, store: Store, tmp_path: Path, has_ended: bool) -> None:
+    """Of a job that has ended and whose JobSet is gone, where the older chart has other pods; and of one that Kueue has
+    not admitted."""
+    queue = "" if has_ended else "queue=one"
+    older = older_chart(tmp_path, other_pods=has_ended)
+
+    def ends() -> None:
+        if has_ended:
+            gone(store, "JobSet", "demo")
+
+    helm("install", replace(release(queue), chart=str(older)))
+    before, secret = store.names(), job_secret(store)
+    assert (before == ALL) != has_ended
+    ends()
+    helm("upgrade", release(queue, "task_script=echo again", "workload.env.HF_TOKEN=another"))
+    assert (store.names(), token(store), job_secret(store)) == (ALL, "another", secret)
+    ends()
+    helm("rollback", release())
+    assert (store.names(), token(store), job_secret(store)) == (before, "canary", secret)
+    assert store.object("JobSet", "demo")["metadata"]["labels"]["app.kubernetes.io/version"] == "0.0.9"
 
 
 @on_helm_4

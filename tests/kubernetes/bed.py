@@ -68,9 +68,11 @@ class Bed:
             raise Refused(f"{done.stderr}{done.stdout}")
         return done.stdout
 
-    def install(self, name: str, namespace: str, settings: Mapping[str, str], *words: str) -> str:
+    def install(
+        self, name: str, namespace: str, settings: Mapping[str, str], *words: str, chart: str = str(CHART)
+    ) -> str:
         sets = [word for key, value in {**SMALL, **settings}.items() for word in ("--set-string", f"{key}={value}")]
-        return self.helm("install", name, str(CHART), "--namespace", namespace, *sets, *words)
+        return self.helm("install", name, chart, "--namespace", namespace, *sets, *words)
 
     def get(self, kind: str, namespace: str, *words: str) -> list[Object]:
         text = self.plane.kubectl("get", kind, "--namespace", namespace, "--output=json", *words)

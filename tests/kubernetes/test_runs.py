@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
-from tests.chart.helm import ROOT
+from tests.chart.helm import ROOT, older_chart
 from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import MASTER, Refused
 from tests.kubernetes.nodes import TORCH
 
 TWO = {"workload.gpus": "4"}
 """Pods, with two GPUs each."""
+BEFORE = {"task_script": "echo before", "workload.env.HF_TOKEN": "before"}
 WAITS = """\
 #!/bin/bash
 echo it waits
@@ -61,7 +65,7 @@ def test_a_release_that_runs_is_upgraded_or_that_is_refused_and_it_ends_within_i
 ) -> None:
     """What docs/chart.md says of `helm upgrade`: the secret is kept, and nobody notices, but pods cannot be changed."""
     bed.plane.cluster.write(MASTER, "/run/waits.sh", WAITS)
-    graceful = {**TWO, "workload.terminationGracePeriodSeconds": "60"}
+    graceful = {**TWO, "workload.terminationGracePeriodSeconds": "60", "workload.env.HF_TOKEN": "before"}
     bed.install("job", namespace, graceful, "--set-file", "task_script=/run/waits.sh")
     pods = bed.formed("job", namespace, 2)
     upgrade = ("upgrade", "job", str(ROOT / "chart"), "--namespace", namespace, "--reuse-values")
@@ -76,6 +80,9 @@ def test_a_release_that_runs_is_upgraded_or_that_is_refused_and_it_ends_within_i
     with pytest.raises(Refused, match="has started, and an upgrade cannot change the script"):
         bed.helm(*upgrade, "--set=task_script=echo")
     assert bed.plane.kubectl(*script) == mounted
+    with pytest.raises(Refused, match="has started, and an upgrade cannot change HF_TOKEN in Secret job-env"):
+        bed.helm(*upgrade, "--set=workload.env.HF_TOKEN=after")
+    assert token(bed, namespace) == "before"
     gracefully = {pod["metadata"]["uid"]: 143 for pod in pods}
     bed.until("the script runs", lambda: "it waits" in bed.log_of(namespace, pods[0]["metadata"]["name"]))
     with bed.codes(namespace) as codes:
@@ -86,11 +93,65 @@ def test_a_release_that_runs_is_upgraded_or_that_is_refused_and_it_ends_within_i
 
 
 def test_a_suspended_release_takes_another_script_and_queue(bed: Bed, namespace: str) -> None:
-    bed.install("job", namespace, {**TWO, "queue": "none", "task_script": "echo before"})
+    bed.install("job", namespace, {**TWO, **BEFORE, "queue": "none"})
     upgrade = ("upgrade", "job", str(ROOT / "chart"), "--namespace", namespace, "--reuse-values")
-    bed.helm(*upgrade, "--set=queue=other,task_script=echo after")
-    script = bed.plane.kubectl("get", "configmap", "job-scripts", "--namespace", namespace, "--output=jsonpath={.data}")
-    assert "echo after" in script
+    bed.helm(*upgrade, "--set=queue=other,task_script=echo after,workload.env.HF_TOKEN=after")
+    assert "echo after" in script_in(bed, namespace) and token(bed, namespace) == "after"
+
+
+def test_a_suspended_release_is_rolled_back_to_an_older_chart(bed: Bed, namespace: str, tmp_path: Path) -> None:
+    chart = older(bed, tmp_path, other_pods=False)
+    bed.install("job", namespace, {**TWO, **BEFORE, "queue": "none"}, chart=chart)
+    upgrade = ("upgrade", "job", str(ROOT / "chart"), "--namespace", namespace, "--reuse-values")
+    bed.helm(*upgrade, "--set=task_script=echo after,workload.env.HF_TOKEN=after")
+    assert "echo after" in script_in(bed, namespace)
+    bed.helm("rollback", "job", "--namespace", namespace)
+    assert "echo before" in script_in(bed, namespace) and token(bed, namespace) == "before"
+    (jobset,) = bed.get("jobsets", namespace)
+    assert jobset["metadata"]["labels"]["app.kubernetes.io/version"] == "0.0.9"
+
+
+def test_a_release_that_is_done_is_rolled_back_to_an_older_chart_with_other_pods(
+    bed: Bed, namespace: str, tmp_path: Path
+) -> None:
+    """Its JobSet is removed, as Kubernetes does after some time: each change of the release makes it anew, and the job
+    runs again, as docs/chart.md says."""
+    uids = set()
+
+    def ran(script: str) -> None:
+        (jobset,) = bed.get("jobsets", namespace)
+        assert bed.ended("job", namespace) == "Completed"
+        assert script in bed.log_of(namespace, bed.pods("job", namespace)[0]["metadata"]["name"])
+        uids.add(jobset["metadata"]["uid"])
+        bed.plane.kubectl("delete", "jobset", "job", "--namespace", namespace)
+
+    chart = older(bed, tmp_path, other_pods=True)
+    bed.install("job", namespace, {**TWO, **BEFORE}, chart=chart)
+    ran("before")
+    upgrade = ("upgrade", "job", str(ROOT / "chart"), "--namespace", namespace, "--reuse-values")
+    bed.helm(*upgrade, "--set=task_script=echo after")
+    ran("after")
+    bed.helm("rollback", "job", "--namespace", namespace)
+    ran("before")
+    assert len(uids) == 3
+
+
+def older(bed: Bed, directory: Path, *, other_pods: bool) -> str:
+    """Where Helm finds an older chart: its /tmp is not that of the test."""
+    made = older_chart(directory, other_pods=other_pods)
+    packed = shutil.make_archive(str(directory / "chart"), "gztar", root_dir=directory, base_dir=made.name)
+    place = f"/run/{made.name}-{other_pods}.tgz"
+    bed.plane.cluster.write(MASTER, place, Path(packed).read_bytes())
+    return place
+
+
+def script_in(bed: Bed, namespace: str) -> str:
+    return bed.plane.kubectl("get", "configmap", "job-scripts", "--namespace", namespace, "--output=jsonpath={.data}")
+
+
+def token(bed: Bed, namespace: str) -> str:
+    found = ("get", "secret", "job-env", "--namespace", namespace, "--output=jsonpath={.data.HF_TOKEN}")
+    return base64.b64decode(bed.plane.kubectl(*found)).decode()
 
 
 def test_two_jobs_of_one_namespace_and_one_secret_do_not_hear_each_other(bed: Bed, namespace: str) -> None:
