@@ -53,6 +53,15 @@ def test_what_does_nothing_is_noted_and_nothing_else(engines: Engines) -> None:
     assert engines.facts(notes, NO_NOTES) == {settings: [] for settings in NO_NOTES}
 
 
+def test_they_tell_that_an_upgrade_runs_a_finished_job_again(engines: Engines) -> None:
+    notes = " ".join(engines.with_settings().notes.split())
+    assert (
+        "removes the JobSet 43200 s after its end, and an upgrade after that, also by a tool that reconciles" in notes
+    )
+    kept = engines.with_settings("workload.ttlSecondsAfterFinished=null")
+    assert "runs the job again" not in kept.notes and "ttlSecondsAfterFinished" not in kept.jobset["spec"]
+
+
 def test_the_path_of_results_is_that_of_the_first_attempt(engines: Engines) -> None:
     rendered = engines.with_settings("volumes.gcsMounts[0].bucketName=b")
     env = {entry["name"]: entry.get("value") for entry in rendered.workload["env"]}
