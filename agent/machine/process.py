@@ -181,6 +181,7 @@ class RunningChild:
             self._tell()
 
     def _tell(self) -> None:
+        self.is_paused = False  # nothing is left to be read, though the emitter may be far behind
         status = self._status or 0
         self._loop.post(lambda: self._ended(status))
 

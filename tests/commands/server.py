@@ -288,7 +288,7 @@ class FakeAgent:
 
     def _why(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request["run"])
-        return {"run": run.id, "workload": "none"}
+        return {"run": run.id, "over": True, "diagnosis": None}
 
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"code": self.code}
