@@ -50,7 +50,8 @@ RUNS = {
 }
 """What the pods run first. After `none` the cluster sleeps: pod 0 submits the run to it, and ends it."""
 SUBMITTED = {"torchrun": f"torchrun -- {RING}", "saving-asleep": "run script"}
-CODE = "/mnt/code"
+CODE, RESULTS = "/mnt/code", "/mnt/results"
+"""Where a pod that is started again leaves them."""
 ASLEEP = f"""
 [ "$JOB_COMPLETION_INDEX" = 0 ] && (
     until grep -qs '"phase": "sleeping"' {RUN_DIR}/state.json; do sleep 0.1; done
@@ -158,7 +159,7 @@ def draw(seed: int, number: int) -> Fault:
 
 def cluster_for(fault: Fault) -> LocalCluster:
     more: dict[str, Any] = {"entrypoint": (), "arguments": RUNS[fault.run]}
-    env = {"A4_REPORT": "false", **LIMITS}
+    env = {"A4_REPORT": "false", "A4_RESULTS_DIR": RESULTS, **LIMITS}
     python = f"{OMPI5}/bin/python" if fault.mpi == 5 else sys.executable
     if fault.mpi == 5:
         more = {"entrypoint": ("tini", "--", python, "-m", "agent", "run", *RUNS[fault.run])}
@@ -237,7 +238,11 @@ def what_is_undone(cluster: LocalCluster, fault: Fault) -> str:
     if fault.run != "connectivity":
         done = cluster.read_bytes(0, [f"/mnt/done-{pod}" for pod in range(PODS)])
         return ", ".join(f"there is no {path}" for path, content in done.items() if content is None)
-    result = json.loads(cluster.read(0, f"{RUN_DIR}/results/result.json"))
+    path = f"{RESULTS}/result.json"
+    stored = cluster.read_bytes(0, [path])[path]
+    if stored is None:
+        return f"there is no {path}"
+    result = json.loads(stored)
     finished = result["record"]["finished"]
     return "" if finished == list(range(PODS * GPUS)) else f"only the ranks {finished} finished"
 
