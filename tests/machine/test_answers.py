@@ -71,9 +71,13 @@ def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytes
         assert refused(lambda: ask_rank(path, "fr_trace_json", DEADLINE_SECONDS)) == why
 
 
-def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path) -> None:
+def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two groups, and gloo's where NCCL's recorder is empty. The others: one that hangs, one that is gone, and one
     that is none."""
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
     nccl = b'{"pg_status":{"0":{"last_enqueued_collective":"5"},"1":{"last_enqueued_collective":"2"}}}'
     gloo = b'{"entries":[{"last_enqueued_collective":9}],"pg_status":{"0":{"last_enqueued_collective":"4"}}}'
     servers = {name: socket.socket(socket.AF_UNIX) for name in ("11", "12", "13", "14", "x")}
@@ -84,6 +88,9 @@ def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path) ->
     with answering(servers["11"], http(nccl)), answering(servers["12"], http(b'{"pg_status":{}}'), http(gloo)):
         assert entered_operations(str(tmp_path), 1.0) == {11: 7, 12: 4}
     assert entered_operations(str(tmp_path / "nothing"), 1.0) == {}
+    with monkeypatch.context() as pod:
+        pod.setattr(threading.Thread, "start", no_thread)
+        assert entered_operations(str(tmp_path), 1.0) == {}
     for name in ("13", "x"):
         servers[name].close()
 

@@ -66,7 +66,7 @@ def entered_operations(directory: str, seconds: float) -> Mapping[int, int]:
                     found[pid] = sum(map(int, numbers))
                     return
 
-    with suppress(OSError):  # nothing is there before the first rank has begun
+    with suppress(OSError, RuntimeError):  # no directory before the first rank has begun; no more threads in this pod
         names = [name.removesuffix(".sock") for name in os.listdir(directory) if name.endswith(".sock")]
         asked = [partial(ask, int(name)) for name in names if name.isdecimal()]
         in_time(asked, MOST_AT_ONCE, time.monotonic() + seconds)
