@@ -17,7 +17,7 @@ from agent.machine.api import RunMarks
 from agent.machine.evidence_text import STUCK, ProcessSeen, ThreadSeen, in_order
 from agent.machine.files import read_value
 from agent.machine.process import stat_of
-from agent.machine.run_processes import known, marked
+from agent.machine.run_processes import all_pids, known, marked
 from agent.machine.syscall_names import syscall_name
 from agent.machine.workers import in_time
 
@@ -39,6 +39,7 @@ LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 def processes_of(marks: RunMarks, deadline: float) -> tuple[list[ProcessSeen], list[str]]:
     """The run's processes as far as they could be looked at before the deadline (monotonic), and notes about that."""
     pids = known(marks) | marked(marks.run).pids
+    pids |= dead_children(pids)
     seen: dict[int, ProcessSeen] = {}
 
     def look_at(pid: int) -> None:
@@ -50,6 +51,17 @@ def processes_of(marks: RunMarks, deadline: float) -> tuple[list[ProcessSeen], l
     in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, deadline)
     notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
     return in_order(list(seen.values())), notes
+
+
+def dead_children(pids: set[int]) -> set[int]:
+    """Children of these that have ended and that nobody has asked how: they have lost all other marks of a run."""
+    found = set()
+    for pid in all_pids():
+        with suppress(OSError):  # it is gone
+            state, parent, *_ = stat_of(f"/proc/{pid}")[1]
+            if state == "Z" and int(parent) in pids:
+                found.add(pid)
+    return found
 
 
 def _is_stuck(pid: int) -> bool:

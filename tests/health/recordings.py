@@ -15,6 +15,7 @@ from agent.health.why.stacks import read_py_spy
 from agent.machine.syscall_names import syscall_name
 
 DIRECTORY = Path(__file__).parent / "recorded"
+HANGS_DIRECTORY = DIRECTORY / "hangs"
 PODS = 2
 Change = Callable[[Process], Process]
 
@@ -85,4 +86,10 @@ def _text(answer: Any) -> str:
 def pods_said(name: str) -> Collected:
     """What the pods of a run on two H100 had found: torch 2.11 with NCCL 2.28.9 and nccl-tests 2.19, a rank on each."""
     found: dict[str, Any] = json.loads((DIRECTORY.with_name("collected") / f"{name}.json").read_text())
+    return wire.from_json(Collected, found)
+
+
+def hang_seen(name: str) -> Collected:
+    """What the pods of a local cluster had found of four ranks: torch 2.13 with gloo, or mpi4py 4.1."""
+    found: dict[str, Any] = json.loads((HANGS_DIRECTORY / f"{name}.json").read_text())
     return wire.from_json(Collected, found)

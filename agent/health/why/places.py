@@ -34,6 +34,8 @@ ASLEEP = frozenset(
     ]
 )
 """Calls of the system in which no collective library waits for another rank."""
+UNNUMBERED = frozenset({"monitored_barrier", "init_process_group", "new_group", "new_group_with_tag"})
+"""What torch waits in over its store, or by sends and receives, and does not record."""
 _DECORATORS = frozenset({"wrapper", "inner", "_fn"})
 _TORCH = re.compile(r"torch/distributed/(distributed_c10d|rendezvous|nn/functional|_functional_collectives)\.py$")
 _MPI = re.compile(r"P?MPI_([A-Z]\w+)")
@@ -80,6 +82,12 @@ def stays(first: Sequence[Thread], second: Sequence[Thread]) -> bool:
     before, after = first[0].frames, second[0].frames
     operation = _operation(before)
     return operation == _operation(after) and (operation is None or code_of(before) == code_of(after))
+
+
+def no_number_tells(threads: Sequence[Thread]) -> bool:
+    """Whether only another look tells if the rank stays where it is: it is in nothing that torch counts."""
+    operation = _operation(threads[0].frames) if threads else None
+    return operation is None or operation.operation in UNNUMBERED
 
 
 def code_of(frames: Sequence[Frame]) -> tuple[tuple[str, int | None, str], ...]:
@@ -162,11 +170,19 @@ def _through(frames: Sequence[Frame], call: str) -> str:
 def _child(frames: Sequence[Frame], children: Sequence[Process]) -> str:
     """The child that a rank waits for, if it is in its data loader or the child cannot go on."""
     loads = any(_LOADER.search(frame.file) for frame in frames)
-    stuck = [one for one in children if one.state in ("T", "t", "D", "Z", "gone")]
+    # One that has ended is no news where nothing waits for it: it is there until its rank asks how it ended.
+    stuck = [one for one in children if one.state in ("T", "t", "D") or (loads and one.state in ("Z", "gone"))]
     busy = [one for one in children if loads and activity(one).kind == "elsewhere" and _own(one)]
     for child in (stuck or busy)[:1]:
         at = place(child)
-        return f"; its worker, pid {child.pid}, {'has ended' if child.state in ('Z', 'gone') else f'is in {at.text}'}"
+        does = (
+            "has ended"
+            if child.state in ("Z", "gone")
+            else f"is {at.text}"
+            if at.kind == "stopped"
+            else f"is in {at.text}"
+        )
+        return f"; its worker, pid {child.pid}, {does}"
     return ""
 
 

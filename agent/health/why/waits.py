@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from agent.health.why.members import GroupMember
-from agent.health.why.places import Activity, activity, code_of, main_frames
+from agent.health.why.places import UNNUMBERED, Activity, activity, code_of, main_frames
 from agent.health.why.recorder import NO_ENTRIES
 from agent.health.why.records import GroupProgress, Operation
 
@@ -17,8 +17,6 @@ DEFAULT_GROUP = "0"
 IN_OPERATIONS = ("collective", "point to point")
 UNKNOWN = "operation"
 """Name of an operation of which only the number is known."""
-UNNUMBERED = frozenset({"monitored_barrier", "init_process_group", "new_group", "new_group_with_tag"})
-"""What torch waits in over its store, or by sends and receives, and does not record."""
 SAME_SIZES = frozenset(
     {"all_reduce", "allreduce", "reduce", "broadcast", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
 )
@@ -229,8 +227,14 @@ class WaitGraph:
                 continue  # it waits for nobody
             group = GroupName(DEFAULT_GROUP, "")
             operation = at.operation or "a collective operation"
-            blockers = frozenset() if member.groups else self._left_out
+            needs_all = (not member.groups or at.operation in UNNUMBERED) and self._has_one_group
+            blockers = self._left_out if needs_all else frozenset()
             yield Wait(member.key, "stack", operation, None, group, blockers, self._unseen, is_open=not blockers)
+
+    @cached_property
+    def _has_one_group(self) -> bool:
+        """No rank knows of another group than that of all: what needs a group needs all ranks."""
+        return all(group.name == DEFAULT_GROUP for group in self.groups)
 
     @cached_property
     def _unseen(self) -> frozenset[int]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from agent.decide.diagnosis import SourceName
 from agent.health.why import ras as ras_of
 from agent.health.why import recorder
-from agent.health.why.places import stays
+from agent.health.why.places import no_number_tells, stays
 from agent.health.why.ras import read_ras
 from agent.health.why.records import GroupProgress, Ras, Thread
 from agent.health.why.stacks import read_py_spy, same_holder
@@ -133,10 +133,19 @@ class Asking:
         if threads:
             self.threads[pid] = threads
         self._has_looked(pid).set()
-        if path and process.state not in "Tt" and any(thread.holds_gil for thread in threads):
-            # Whoever had the GIL at one moment may have let it go in the next.
-            self._wait_between_looks()
-            self.gil[pid] = same_holder(threads, self._threads(spy, pid))
+        if path and process.state not in "Tt" and threads:
+            self._look_again(spy, pid, threads)
+
+    def _look_again(self, spy: str, pid: int, first: tuple[Thread, ...]) -> None:
+        """Where one look does not tell whether a rank of torch stays where it is."""
+        has_gil = any(thread.holds_gil for thread in first)
+        if not has_gil and not no_number_tells(first):
+            return
+        self._wait_between_looks()
+        second = self._threads(spy, pid)
+        if has_gil:  # whoever had it at one moment may have let it go in the next
+            self.gil[pid] = same_holder(first, second)
+        self.stays[pid] = stays(first, second)
 
     def take_stacks_again(self, spy: str, pid: int) -> None:
         """Where there are native frames: no number says whether the rank goes on."""

@@ -114,10 +114,11 @@ def _records(
     found = [_process(one, role[one.pid], asking) for one in processes]
     alive = {one.rank for one in found if one.role == "rank"}
     gone = {pid: rank for pid, rank in noted.items() if rank not in alive}
+    ended = {one.pid for one in processes if one.state == "Z"}
     lost = [
         Process(pid, 0, "gone", "rank", rank, groups=asking.dumps.get(rank, ()))
         for pid, rank in sorted(gone.items())
-        if not os.path.exists(f"/proc/{pid}")
+        if pid in ended or not os.path.exists(f"/proc/{pid}")
     ]
     sources = tuple(_sources(asking, tuple(one.pid for one in lost if one.groups)))
     return question.pod._replace(processes=(*found, *lost), ras=asking.ras, sources=sources)
