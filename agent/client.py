@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from agent import wire
 from agent.connection import ANSWER_SECONDS, Answer, Connection, content
+from agent.decide.run_info import CertainEnd
 from agent.decide.run_info import Output as Output
 from agent.decide.run_info import RunEnd as RunEnd
 from agent.decide.run_info import RunInfo as RunInfo
-from agent.decide.run_info import Verdict
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, UsageError
 from agent.output import Sink
@@ -206,9 +206,9 @@ class Client:
                 ended = RunEnd.from_json(content(answer))
             elif answer["id"] == certain:
                 # An agent of an older release does not know the question.
-                verdict = Verdict.from_json(answer["ok"]) if "ok" in answer else None
-                if verdict and verdict.waits:
-                    sink.note(verdict.of(run.title))
+                early = CertainEnd.from_json(answer["ok"]) if "ok" in answer else None
+                if early and early.waits:
+                    sink.note(early.line(run.title))
             elif answer["id"] in reads:
                 pod = reads.pop(answer["id"])
                 piece = _taken(sink, pod, answer)

@@ -92,7 +92,7 @@ class RunEnd(NamedTuple):
         return wire.from_json(cls, data)
 
 
-class Verdict(NamedTuple):
+class CertainEnd(NamedTuple):
     """How a run ends, which nothing changes any more."""
 
     end: JobEnd
@@ -100,9 +100,9 @@ class Verdict(NamedTuple):
     """What is still waited for before its results are stored; empty for nothing."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+    def from_json(cls, data: Mapping[str, Any]) -> CertainEnd:
         return wire.from_json(cls, data)
 
-    def of(self, title: str) -> str:
-        """In one line, of the run that is called so."""
+    def line(self, title: str) -> str:
+        """For people; `title` is what the run is called."""
         return f"{title} ended with exit code {self.end.code}: {self.end._replace(why='')}; {self.waits}"

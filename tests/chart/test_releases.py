@@ -169,8 +169,7 @@ def test_a_job_that_has_ended_takes_another_token_and_one_that_goes_on_gets_back
 
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_a_rollback_across_versions_of_the_chart(helm: Helm, store: Store, tmp_path: Path, has_ended: bool) -> None:
-    """Of a job that has ended and whose JobSet is gone, where the older chart has other pods; and of one that Kueue has
-    not admitted."""
+    """One job has ended and its JobSet is gone, where the older chart has other pods. The other waits for Kueue."""
     queue = "" if has_ended else "queue=one"
     older = older_chart(tmp_path, other_pods=has_ended)
 

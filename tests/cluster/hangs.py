@@ -29,7 +29,7 @@ RANKS, PODS = 4, 2
 MOST_LOOKS = 3
 """A rank may have been looked at right before the call that it hangs in."""
 MOST_BYTES = 6 * 1024
-"""Of each pod's records, as they are kept."""
+"""That are kept of each pod's records."""
 ASK = """
 import json, sys
 from agent import wire

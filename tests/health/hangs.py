@@ -81,7 +81,7 @@ LEAST_RIGHT = 30
 
 
 def blamed(found: Diagnosis) -> set[int | None]:
-    """Ranks that are said to hold others up; being at another place than most is no blame."""
+    """Ranks that are said to hold others up. One that is only at another place than most does not count."""
     return {one.rank for one in found.culprits if one.fault != "odd"}
 
 

@@ -72,7 +72,7 @@ def test_its_own_longest_time_counts_where_it_is_longer() -> None:
 
 
 def test_another_group_that_goes_on_hides_nothing() -> None:
-    """Of two groups of two ranks one hangs: what the ranks of the other do is not asked."""
+    """One of two groups hangs: what the ranks of the other do is not asked."""
     seen = paced("two", still=100, **STEPS)
     first, *others = seen.pods
     busy = tuple(one._replace(pace=Pace(0.0, **STEPS)) for one in first.processes)

@@ -72,8 +72,8 @@ def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two groups, and gloo's where NCCL's recorder is empty. The others: one that hangs, one that is gone, and one
-    that is none."""
+    """The numbers of two groups are added up, and gloo's count where NCCL's recorder is empty. One of the others hangs,
+    one is gone, and one has a name that no rank leaves."""
 
     def no_thread(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -88,8 +88,8 @@ def _blamed(
     least = max(collected.hang_seconds, pace.longest)
     if any(one.fault != "behind" for one in blames) or pace.still >= least:
         return "hangs", f"{sentence}; {said}", ()
-    which = "its longest time so far" if least == pace.longest else "A4_HANG_SECONDS"
-    until = f"it is said to hang after {least:.0f} s without one, {which}"
+    which = "the longest time so far" if least == pace.longest else "A4_HANG_SECONDS"
+    until = f"called a hang after {least:.0f} s without one ({which})"
     return ("moves" if pace.still <= pace.longest else "waits"), f"{said}: {sentence}", (until,)
 
 

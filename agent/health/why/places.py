@@ -170,20 +170,19 @@ def _through(frames: Sequence[Frame], call: str) -> str:
 def _child(frames: Sequence[Frame], children: Sequence[Process]) -> str:
     """The child that a rank waits for, if it is in its data loader or the child cannot go on."""
     loads = any(_LOADER.search(frame.file) for frame in frames)
-    # One that has ended is no news where nothing waits for it: it is there until its rank asks how it ended.
+    # A child that has ended stays until its rank asks how. That matters only to a rank that waits for its children.
     stuck = [one for one in children if one.state in ("T", "t", "D") or (loads and one.state in ("Z", "gone"))]
     busy = [one for one in children if loads and activity(one).kind == "elsewhere" and _own(one)]
     for child in (stuck or busy)[:1]:
-        at = place(child)
-        does = (
-            "has ended"
-            if child.state in ("Z", "gone")
-            else f"is {at.text}"
-            if at.kind == "stopped"
-            else f"is in {at.text}"
-        )
-        return f"; its worker, pid {child.pid}, {does}"
+        return f"; its worker, pid {child.pid}, {_does(child)}"
     return ""
+
+
+def _does(child: Process) -> str:
+    if child.state in ("Z", "gone"):
+        return "has ended"
+    at = place(child)
+    return f"is {at.text}" if at.kind == "stopped" else f"is in {at.text}"
 
 
 def _own(process: Process) -> bool:

@@ -119,7 +119,7 @@ class Process(NamedTuple):
     """A thread holds the GIL and none lets it go: its Python code does not answer. None: not known."""
     groups: tuple[GroupProgress, ...] = ()
     stays: bool | None = None
-    """At two looks its native stack was in the same operation at the same place of the program, or in none. None: it
+    """At two looks its stack was in the same operation at the same place of the program, or in none. None: it
     was not looked at twice."""
     pace: Pace | None = None
     """How often it enters operations, by looks every 10 s at its recorder; None: it has none."""

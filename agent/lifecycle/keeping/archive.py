@@ -75,7 +75,7 @@ class Archive:
         self._missing = ""
         """What was last said to be missing."""
         self._failures: dict[str, Failure] = {}
-        """Of files and the LOG, by name: how the last try of each ended."""
+        """Name of a file, or LOG → how the last try to store it ended."""
         self._failure = NO_FAILURE
         """Why nothing at all can be stored at present."""
         self._log_fails = False

@@ -19,7 +19,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.results import keep_early, keep_results
-from agent.lifecycle.runs.run_values import run_summary, run_verdict
+from agent.lifecycle.runs.run_values import certain_end, run_summary
 from agent.lifecycle.runs.running import Run
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext
@@ -109,7 +109,7 @@ class Bookings:
     def _early(self, run: Run) -> None:
         """Pods still read their devices: its end is said and stored meanwhile."""
         run.until = self._pod.machine.wall()
-        self._pod.log.info(run_verdict(run).of(run.title))
+        self._pod.log.info(certain_end(run).line(run.title))
         self._keep(run, lambda: keep_early(self._pod, run))
 
     def _keep(self, run: Run, keep: Callable[[], object]) -> None:

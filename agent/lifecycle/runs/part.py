@@ -182,7 +182,8 @@ class RunPart:
             self._fail(error)
             return
         self._began = self._machine.wall()
-        self._begun_at = self.output.printed = self._machine.now()
+        self._begun_at = self._machine.now()
+        self.output.begin()
         if self._reports:
             self._machine.later(PROGRESS_SECONDS, self._say_progress)
 

@@ -36,14 +36,21 @@ class PartOutput:
         """Readers that want to hear when there is more to read."""
         self._patience: Timer | None = None
         self._spool: Spool | None = None
-        self.printed = pod.machine.now()
-        """When the process last printed something."""
-        self.steps = Steps(0, self.printed)
-        """How often it prints."""
+        self.steps = Steps(0, pod.machine.now())
+        """How often the process prints, in lines."""
         self.collective: float | None = None
         """When it printed that a collective was complete, in seconds since 1970."""
         self._awaited = workload.shows_collective
         self._recent = b""
+
+    @property
+    def printed(self) -> float:
+        """When the process last printed something; at first, when it was started."""
+        return self.steps.at
+
+    def begin(self) -> None:
+        """The process has been started."""
+        self.steps = Steps(0, self._machine.now())
 
     def open(self) -> None:
         """Raises OSError when there is no place to keep it."""
@@ -53,8 +60,8 @@ class PartOutput:
 
     def take(self, stream: int, data: bytes) -> None:
         """The process has printed this."""
-        self.printed = self._machine.now()
-        self.steps = self.steps.seen(self.steps.number + 1, self.printed)
+        printed = max(1, data.count(b"\n"))
+        self.steps = self.steps.seen(self.steps.number + printed, self._machine.now())
         if self._awaited is not None:
             self._recent = self._recent[-MOST_RECENT:] + data
             if self._awaited.search(self._recent):

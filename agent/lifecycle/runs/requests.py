@@ -19,7 +19,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
-from agent.lifecycle.runs.run_values import run_end, run_info, run_verdict
+from agent.lifecycle.runs.run_values import certain_end, run_end, run_info
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.runs.why import LOOK_SECONDS, decided
 
@@ -65,7 +65,7 @@ class CoordinatorRequests:
     def _wait(self, op: str, run: Run, answer: Answer) -> None:
         """How it ends: as soon as that is certain, or when all is stored."""
         if op == "verdict":
-            run.certain.when(lambda: answer({"ok": wire.to_json(run_verdict(run))}))
+            run.certain.when(lambda: answer({"ok": wire.to_json(certain_end(run))}))
         else:
             run.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, run))}))
 

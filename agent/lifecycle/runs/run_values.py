@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.decide.ending import exit_code
 from agent.decide.pod_state import RunSummary
-from agent.decide.run_info import RunEnd, RunInfo, Verdict
+from agent.decide.run_info import CertainEnd, RunEnd, RunInfo
 from agent.decide.run_names import command_line, one_line
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.running import Run
@@ -48,9 +48,9 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
     return summary if run.until is None else summary.ended(run.until, run.end)
 
 
-def run_verdict(run: Run) -> Verdict:
+def certain_end(run: Run) -> CertainEnd:
     """The answer to `verdict`, of a run whose end is certain."""
-    return Verdict(run.end, run.waits)
+    return CertainEnd(run.end, run.waits)
 
 
 def run_end(pod: Pod, run: Run) -> RunEnd:

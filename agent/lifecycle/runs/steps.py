@@ -30,7 +30,7 @@ class RankSteps:
             self._machine.later(LOOK_SECONDS, self._look_again)
 
     def look(self) -> None:
-        """Once. While a look has not come to its end there is no other."""
+        """Look once, unless the last look has not ended yet."""
         if not self._looking:
             self._looking = True
             directory = self._directory

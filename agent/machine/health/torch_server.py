@@ -15,7 +15,7 @@ from agent.machine.workers import in_time
 
 RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
 """The handler of each of torch's recorders."""
-COUNTERS = (("dump_nccl_trace_json", "?includecollectives=false"), ("fr_trace_json", ""))
+COUNTERS = ((RECORDERS["nccl"], "?includecollectives=false"), (RECORDERS["gloo"], ""))
 """NCCL's first, without its entries; gloo's has no such option."""
 ENTERED = re.compile(rb'"last_enqueued_collective":\s*"?(\d+)')
 MOST_ANSWER = 64 << 20
