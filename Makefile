@@ -36,7 +36,7 @@ test-long: ## the rest of long matrices, every test of docs/faults.md N=10 times
 		&& $(bin)/pytest -o faulthandler_timeout=7200 -m long tests/kubernetes || status=1; \
 	$(bin)/python scripts/steady.py --runs $(or $(N),10) --limit 14400 $(if $(SEED),--seed $(SEED)) -- $(PYTEST) \
 		$$(grep -o 'tests/[^`]*::[^`]*' docs/faults.md | sort -u) || status=1; \
-	$(bin)/python -m tests.cluster.soak $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) || status=1; \
+	$(bin)/python -m tests.workbench.soak $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) || status=1; \
 	exit $$status
 
 test-steady: ## run the tests N=5 times, each in another order, and count failures; HOGS=1 on busy cores, SEED= of the first

@@ -43,9 +43,6 @@ from agent.errors import SystemFault as SystemFault
 from agent.errors import UsageError as UsageError
 from agent.launch import Launch as Launch
 from agent.lifecycle.pod.pod import Job as Job
-from agent.local.client import LocalCluster as LocalCluster
-from agent.local.pods import PodInfo as PodInfo
-from agent.local.spec import ClusterSpec as ClusterSpec
 from agent.machine.launching import LaunchEnd as LaunchEnd
 from agent.machine.launching import run_launch as run_launch
 from agent.output import Lines as Lines
@@ -53,6 +50,9 @@ from agent.output import Sink as Sink
 from agent.settings import Found as Found
 from agent.settings import Settings as Settings
 from agent.settings import read_settings as read_settings
+from agent.workbench.local.client import LocalCluster as LocalCluster
+from agent.workbench.local.pods import PodInfo as PodInfo
+from agent.workbench.local.spec import ClusterSpec as ClusterSpec
 
 __version__: str
 __all__: list[str]

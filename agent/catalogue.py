@@ -13,7 +13,7 @@ class Entry(NamedTuple):
     stall_seconds: float = 0.0
     """Limit of silence where neither settings nor command line give one; 0: none."""
     room: str = ""
-    """The module or package in agent/workloads, where that is not called as the workload is."""
+    """The module or package, where that is not agent.workloads.NAME."""
 
 
 WORKLOADS = {
@@ -23,12 +23,14 @@ WORKLOADS = {
     "ddp": Entry("a small model trained with DistributedDataParallel on every GPU"),
     "nccl": Entry("nccl-tests under mpirun: results, the network that NCCL used, and the speed", stall_seconds=1800.0),
     "deepep": Entry("DeepEP's internode test", stall_seconds=1800.0),
-    "find-slow": Entry("GPUs alone, pairs of pods and all at once, to name what is slow or hangs", room="find_slow"),
+    "find-slow": Entry(
+        "GPUs alone, pairs of pods and all at once, to name what is slow or hangs", room="agent.clinic.find_slow"
+    ),
     "pai-megatron-qwen3": Entry(
         "Qwen3-30B-A3B downloaded, converted and trained; its options are variables: docs/pai-megatron.md",
-        room="pai_megatron",
+        room="agent.workloads.pai_megatron",
     ),
-    "pai-megatron-qwen3-next": Entry("Qwen3-Next-80B-A3B likewise", room="pai_megatron"),
+    "pai-megatron-qwen3-next": Entry("Qwen3-Next-80B-A3B likewise", room="agent.workloads.pai_megatron"),
     "script": Entry("the task script that is mounted in the pod, on every pod"),
     "exec": Entry(),
     "mpirun": Entry(),

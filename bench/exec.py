@@ -15,8 +15,8 @@ from contextlib import suppress
 
 import psutil
 
-from agent.local.client import LocalCluster
-from agent.local.spec import ClusterSpec
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.spec import ClusterSpec
 from bench.figures import Figure, bare
 from bench.startup import cpu_seconds
 

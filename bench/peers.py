@@ -32,11 +32,11 @@ from agent.decide.keys import JobKeys
 from agent.decide.plan import peer_name
 from agent.decide.runspec import RunSpec
 from agent.decide.ssh_files import authorized_keys, sshd_config
-from agent.local.host_survey import find_program
-from agent.local.netlink import Netlink
 from agent.machine.api import Problem, Target
 from agent.machine.ssh import handshake
 from agent.paths import RunDir, agent_command, shipped
+from agent.workbench.local.host_survey import find_program
+from agent.workbench.local.netlink import Netlink
 from bench import figures
 
 PREFIX, DOMAIN, PORT, EPOCH = "bench-workload-", "bench.default.svc.cluster.local", 2222, "bench"

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 
 from agent.decide.tables import render
-from agent.local.client import LocalCluster
-from agent.local.spec import ClusterSpec
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.spec import ClusterSpec
 from bench.figures import Figure, bare
 
 BUDGETS = {4: 0.8, 16: 2.0, 64: 7.5}

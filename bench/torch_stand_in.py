@@ -1,7 +1,7 @@
 """Stand-in for a rank with torch: torch_stand_in.py RANK RECORDING
 
 Answers what torch's own server in a rank answers, on the Unix socket where the hook would have opened it, from a file
-that has the answers of real ranks (tests/health/recorded): those of rank 2 for the rank that is behind, of rank 0 for
+that has the answers of real ranks (tests/clinic/recorded): those of rank 2 for the rank that is behind, of rank 0 for
 all others. It prints nothing, and stands still like them.
 """
 

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from agent.local.client import LocalCluster
-from agent.local.spec import ClusterSpec
 from agent.settings import TASK_SCRIPTS
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.spec import ClusterSpec
 from bench import torch_stand_in
 from bench.exec import STATE
 from bench.figures import Figure, bare

@@ -20,8 +20,8 @@ from itertools import combinations
 from math import inf
 from statistics import mean, median
 
-from agent.workloads.find_slow.matching import Pair
-from agent.workloads.find_slow.verdict import judge
+from agent.clinic.find_slow.matching import Pair
+from agent.clinic.find_slow.verdict import judge
 from scripts.find_slow_simulation import FIRST_SEED, Network, Simulated, draw, least_share, measured
 
 

@@ -16,11 +16,11 @@ from itertools import combinations
 from math import sqrt
 from typing import NamedTuple
 
+from agent.clinic.find_slow.fitting import PairSpeed
+from agent.clinic.find_slow.matching import Pair, first_rounds, stratum
+from agent.clinic.find_slow.stages import MEASURES, low_shares
+from agent.clinic.find_slow.verdict import PairVerdict, judge, next_rounds
 from agent.decide.location import Place
-from agent.workloads.find_slow.fitting import PairSpeed
-from agent.workloads.find_slow.matching import Pair, first_rounds, stratum
-from agent.workloads.find_slow.stages import MEASURES, low_shares
-from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 
 FIRST_SEED = 7_000_000
 REPEATS = 5

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent.local.podenv import ClusterBuild, contract
-from agent.local.spec import ClusterSpec
+from agent.workbench.local.podenv import ClusterBuild, contract
+from agent.workbench.local.spec import ClusterSpec
 
 ROOT = Path(__file__).parents[1]
 PODS, GPUS_PER_POD = 2, 8

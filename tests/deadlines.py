@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.local.spec import ClusterSpec
+from agent.workbench.local.spec import ClusterSpec
 
 SHORTEST_SECONDS = 30.0
 """Load does not reach it."""

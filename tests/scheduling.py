@@ -25,8 +25,9 @@ REAL = (
     "tests/mpi/",
     "tests/programs/",
     "tests/cluster/",
+    "tests/clinic/cluster/",
     "tests/gpu/",
-    "tests/local/",
+    "tests/workbench/local/",
     "tests/kubernetes/",
 )
 """Where tests start real clusters, MPI jobs or torchrun."""

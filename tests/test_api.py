@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import agent
-from agent.local.client import LocalCluster
-from agent.local.spec import ClusterSpec
 from agent.paths import DEFAULT_RUN_DIR
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.spec import ClusterSpec
 from tests.test_architecture import HEAVY
 
 ROOT = Path(__file__).parents[1]

@@ -199,9 +199,9 @@ def test_pythons_of_ours_take_no_module_from_the_user() -> None:
     assert open_to_users == {
         ("agent.decide.torchrun", "python"),
         ("agent.lifecycle.stages.work", "work.python"),
-        ("agent.machine.health.gpu_probe", "python"),
+        ("agent.clinic.probes.gpu_probe", "python"),
     }
-    assert {"agent.paths", "agent.machine.process", "agent.local.client"} <= {module for module, *_ in found}
+    assert {"agent.paths", "agent.machine.process", "agent.workbench.local.client"} <= {module for module, *_ in found}
 
 
 def sleeps(module: str, tree: ast.AST) -> bool:

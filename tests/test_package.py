@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.local.helpers import needs_root
+from tests.workbench.local.helpers import needs_root
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACEHOLDER = "https://example.com/"

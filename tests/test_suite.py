@@ -16,7 +16,7 @@ from subprocess import PIPE
 
 import pytest
 
-from agent.local.spec import ClusterSpec
+from agent.workbench.local.spec import ClusterSpec
 from tests import durations
 from tests.deadlines import (
     at_any_moment,

@@ -184,7 +184,7 @@ def _pods() -> Words:
 
 
 def _clusters() -> Words:
-    from agent.local.sockets import running_clusters
+    from agent.workbench.local.sockets import running_clusters
 
     return [(name, "local cluster") for name in running_clusters()]
 

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.client import Client, RunEnd
+from agent.clinic.doctor.counted import readings_of
+from agent.clinic.doctor.gate import examine_all, fatal_pods
+from agent.clinic.doctor.telling import report
+from agent.clinic.probes.pod_readings import read_pod
 from agent.commands.answers import VERSION, DoctorAnswer, write
 from agent.commands.following import RunFollower
 from agent.commands.options import working_directory
@@ -24,11 +28,7 @@ from agent.environment import find_plan, load
 from agent.errors import Exit
 from agent.fabrics import needs, problems
 from agent.fabrics.profiles import NONE
-from agent.health.doctor.counted import readings_of
-from agent.health.doctor.gate import examine_all, fatal_pods
-from agent.health.doctor.telling import report
 from agent.machine.api import Search
-from agent.machine.health.pod_readings import read_pod
 from agent.output import STDOUT, Sink, say
 from agent.paths import RunDir, agent_command
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from agent.commands import Parser
 from agent.commands.options import WORKLOAD_ARGUMENTS, add_labels, add_seconds
 from agent.decide.setting_values import none_or
-from agent.local import DEFAULT_NAME
+from agent.workbench.local import DEFAULT_NAME
 
 Value = TypeVar("Value")
 DESCRIPTION = "try the agent in pod-like sandboxes on this machine (needs root)"

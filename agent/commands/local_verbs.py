@@ -25,25 +25,25 @@ from agent.decide.runspec import RunSpec
 from agent.decide.subset import grouped, pods_text
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, PeersMissing, UsageError
-from agent.local import DEFAULT_NAME
-from agent.local.access import read_output
-from agent.local.client import LocalCluster
-from agent.local.copying import copy
-from agent.local.foreground import run_in_foreground
-from agent.local.host_survey import check_machine
-from agent.local.podenv import ClusterBuild, pod_environment
-from agent.local.pods import ABSENT, ENDED, PodInfo
-from agent.local.progress import ClusterProgress
-from agent.local.run_report import run_directory
-from agent.local.sockets import running_clusters
-from agent.local.spec import NIC, ClusterSpec, address, check
-from agent.local.terminal import run_on_terminal, run_plain
 from agent.machine.api import Interface
 from agent.machine.progress_line import ProgressLine
 from agent.output import STDERR, STDOUT, Lines
 from agent.paths import RunDir
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, read_settings
 from agent.wire import from_json
+from agent.workbench.local import DEFAULT_NAME
+from agent.workbench.local.access import read_output
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.copying import copy
+from agent.workbench.local.foreground import run_in_foreground
+from agent.workbench.local.host_survey import check_machine
+from agent.workbench.local.podenv import ClusterBuild, pod_environment
+from agent.workbench.local.pods import ABSENT, ENDED, PodInfo
+from agent.workbench.local.progress import ClusterProgress
+from agent.workbench.local.run_report import run_directory
+from agent.workbench.local.sockets import running_clusters
+from agent.workbench.local.spec import NIC, ClusterSpec, address, check
+from agent.workbench.local.terminal import run_on_terminal, run_plain
 
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
 """Where pods have directories of their own."""

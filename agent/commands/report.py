@@ -16,8 +16,8 @@ from agent.errors import MissingProgram, UsageError
 from agent.machine import files
 from agent.output import STDOUT, say, write_all
 from agent.paths import RESULT, RunDir
-from agent.report.comparison import MOST_COMPARED, comparison_json
 from agent.report.reading import NotAResult, read_result
+from agent.workbench.comparing.comparison import MOST_COMPARED, comparison_json
 
 DESCRIPTION = """\
 Makes a page of the results of runs: one HTML file that needs no network, to look at, keep and send.

@@ -195,7 +195,7 @@ class Evidence(NamedTuple):
     run: str
     summary: str
     records: Mapping[str, Any] = {}
-    """A PodRecords of agent.health.why.records, 32 KiB at most; empty: this pod has no part that goes on."""
+    """A PodRecords of agent.clinic.why.records, 32 KiB at most; empty: this pod has no part that goes on."""
 
 
 class Health(NamedTuple):

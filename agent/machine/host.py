@@ -141,7 +141,7 @@ class Host:
         self.aside(work, done, lambda why: done(""))
 
     def entered_operations(self, directory: str) -> Mapping[int, int]:
-        from agent.machine.health.torch_server import entered_operations  # most pods have no such ranks
+        from agent.clinic.probes.torch_server import entered_operations  # most pods have no such ranks
 
         return entered_operations(directory, 3.0)
 

@@ -16,7 +16,7 @@ def find_workload(name: str) -> Workload:
     """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
     if name not in WORKLOADS:
         raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")
-    room = import_module(f"agent.workloads.{WORKLOADS[name].room or name.replace('-', '_')}")
+    room = import_module(WORKLOADS[name].room or f"agent.workloads.{name.replace('-', '_')}")
     named = [thing for thing in vars(room).values() if isinstance(thing, type) and getattr(thing, "name", "") == name]
     if len(named) != 1:
         raise LookupError(f"{room.__name__} has {len(named)} classes with name = {name!r}, not one")

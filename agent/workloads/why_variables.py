@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.health.why.dump import PREFIX
+from agent.clinic.why.dump import PREFIX
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 

@@ -21,7 +21,7 @@ from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Words
 from tests.chart.pages import KNOWN, OTHER_VERBS, PAGES, RELEASES, all_commands, blocks, words_of
 from tests.chart.rules import containers
 from tests.chart.schemas import core_problems, problems
-from tests.local.helpers import needs_root
+from tests.workbench.local.helpers import needs_root
 
 Object = dict[str, Any]
 
@@ -83,7 +83,7 @@ LOCAL = [
     for command in AGENT
     if command.words[1] == "local" and command.page.startswith("docs/deployments") and ".venv-torch" not in command.text
 ]
-"""With torch: tests/cluster/test_torch_workloads.py. Those of README.md: tests/local."""
+"""With torch: tests/cluster/test_torch_workloads.py. Those of README.md: tests/workbench/local."""
 
 
 @needs_root

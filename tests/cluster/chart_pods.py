@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.local.spec import Mount
+from agent.workbench.local.spec import Mount
 
 Object = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agent.local.client import LocalCluster
-from agent.local.pods import PodInfo
-from agent.local.spec import ClusterSpec
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.pods import PodInfo
+from agent.workbench.local.spec import ClusterSpec
 from tests.deadlines import Limits, events, limits_of_spec, refuse_short
 
 END_SECONDS = 180.0

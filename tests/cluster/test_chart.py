@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from agent.fabrics.a3_tcpx import MARK as TCPX
-from agent.local.podenv import ClusterBuild, contract
-from agent.local.running_command import Running
-from agent.local.spec import ClusterSpec
 from agent.paths import SECRET_FILE
 from agent.settings import SETTINGS
+from agent.workbench.local.podenv import ClusterBuild, contract
+from agent.workbench.local.running_command import Running
+from agent.workbench.local.spec import ClusterSpec
 from tests.chart.helm import CHART, KUBERNETES, LOADER, Helm3
 from tests.cluster.chart_pods import (
     NAMESPACE,

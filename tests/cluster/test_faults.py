@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from agent.decide.mpirun import PORTS
-from agent.local.spec import address
+from agent.workbench.local.spec import address
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes, ends
 from tests.cluster.test_own_programs import with_mpi
 from tests.cluster.work import AGENT, GATE, agent, following, marked, open_gate, read_until, sleeping
-from tests.local.helpers import eventually
+from tests.workbench.local.helpers import eventually
 
 GOES_ON = "touch /tmp/here; while :; do sleep 1; done"
 FAULTS = pytest.mark.faults

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from agent.decide.completeness import newest_checkpoint
-from agent.local.spec import BRIDGE_ADDRESS
 from agent.machine.stored import StoredFiles
+from agent.workbench.local.spec import BRIDGE_ADDRESS
 from tests.cluster.conftest import END_SECONDS, Trial, all_codes
 from tests.cluster.work import agent, following, result, result_of, until_phase
-from tests.local.helpers import eventually
 from tests.pai import stand_in
 from tests.pai.hub import Fault
 from tests.pai.workplace import TOKEN, WORKSPACE, Steering, Workplace
+from tests.workbench.local.helpers import eventually
 
 QWEN3, NEXT = "pai-megatron-qwen3", "pai-megatron-qwen3-next"
 TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from agent.errors import Exit
-from agent.local.client import LocalCluster
+from agent.workbench.local.client import LocalCluster
 from tests.cluster.conftest import END_SECONDS, Start
 from tests.cluster.test_work import peak_rss
 from tests.cluster.work import AGENT, SCRIPT, agent, sleeping
-from tests.local.helpers import cluster_of
+from tests.workbench.local.helpers import cluster_of
 
 FAULTS = pytest.mark.faults
 CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.local.running_command import Running
+from agent.workbench.local.running_command import Running
 from tests.cluster.conftest import END_SECONDS, Trial, starting
 from tests.cluster.work import AGENT, following, marked, order, read_until, sleeping
-from tests.local.helpers import CHECKOUT
 from tests.terminal import Terminal
+from tests.workbench.local.helpers import CHECKOUT
 
 PROGRAM = Path(__file__).with_name("programs") / "debugged.py"
 DIFFER = {

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import jsonschema
 
-from agent.local.running_command import Running
+from agent.workbench.local.running_command import Running
 from scripts.result_schema import result_schema
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes, starting
 from tests.deadlines import limits_of_env, limits_of_words

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from agent.fabrics.profiles import Profile, parse
-from tests.local.helpers import needs_root
+from tests.workbench.local.helpers import needs_root
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ROOT / "docker/steps"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import wire
+from agent.clinic.probes.question import LookAnswer, Question
+from agent.clinic.why.records import PodRecords
 from agent.fabrics.profiles import PROFILES
-from agent.health.why.records import PodRecords
 from agent.launch import Launch
-from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.lifecycle.serve import guarded
 from agent.machine import api
 from agent.machine.api import T as T

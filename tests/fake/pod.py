@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agent.clinic.probes.question import Question
+from agent.clinic.why.records import Process
 from agent.decide.runspec import RunSpec
 from agent.environment import secrets_of
-from agent.health.why.records import Process
-from agent.lifecycle.looking.question import Question
 from agent.lifecycle.pod.pod import Job, Pod
 from agent.lifecycle.serve import make_role
 from agent.log import Log

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.local.dealt_gpus import find_gpus, gpu_variables
+from agent.workbench.local.dealt_gpus import find_gpus, gpu_variables
 from tests.cluster.conftest import Start, Trial, start
 from tests.cluster.work import AGENT, sleeping
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.local.dealt_gpus import find_gpus
 from agent.paths import shipped
+from agent.workbench.local.dealt_gpus import find_gpus
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.cluster.work import following, read_until
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.paths import shipped
+from tests.clinic.cluster.test_find_slow import signal_child
 from tests.cluster.conftest import Trial
-from tests.cluster.test_find_slow import signal_child
 from tests.cluster.work import following, read_until, result_of
 from tests.gpu.conftest import GIVEN, RUN_SECONDS, Cluster, agent
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent import wire
+from agent.clinic.why.deciding import diagnose
+from agent.clinic.why.records import Collected
 from agent.decide.diagnosis import Diagnosis
-from agent.health.why.deciding import diagnose
-from agent.health.why.records import Collected
+from tests.clinic.cluster.test_why import blamed, why
 from tests.cluster.conftest import RUN_DIR, Trial
-from tests.cluster.test_why import blamed, why
 from tests.cluster.work import following
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent
 from tests.gpu.test_nccl import BUILD, ENV
@@ -22,7 +22,7 @@ from tests.gpu.test_nccl import BUILD, ENV
 FILES = {"/workload/hang.py": Path(__file__).with_name("programs").joinpath("hang.py").read_bytes()}
 CULPRIT = 1
 KEPT = os.environ.get("A4_TEST_KEEP_RESULTS", "")
-"""Directory in which what pods answered stays, for tests/health/collected."""
+"""Directory in which what pods answered stays, for tests/clinic/collected."""
 BUSY_RANK = "grep -lx all_reduce_perf /proc/[0-9]*/comm | cut -d / -f 3"
 """Process of a rank of nccl-tests in this pod."""
 BUSY_TICKS = 300

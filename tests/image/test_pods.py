@@ -11,7 +11,7 @@ import pytest
 
 from tests.chart.helm import Rendered
 from tests.image.containers import ROOT, Images, job, make_base, podman
-from tests.local.helpers import eventually
+from tests.workbench.local.helpers import eventually
 
 Render = Callable[..., Rendered]
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO
 
-from agent.local.channel import Conversation, Message
+from agent.workbench.local.channel import Conversation, Message
 
 
 class Command:

@@ -15,8 +15,8 @@ from itertools import groupby
 
 import yaml
 
-from agent.local.client import LocalCluster
-from agent.local.spec import ClusterSpec, address
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.spec import ClusterSpec, address
 from tests.chart.helm import HELM, LOADER
 from tests.kubernetes.certificates import Authority, Pair, signing_pair
 from tests.kubernetes.controllers import Object, configuration, endpoints, of

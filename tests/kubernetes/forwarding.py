@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from agent.local.syscalls import CLONE_NEWNET, setns
+from agent.workbench.local.syscalls import CLONE_NEWNET, setns
 
 CHUNK = 65536
 

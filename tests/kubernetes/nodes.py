@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from itertools import product
 
-from agent.local.spec import Place
+from agent.workbench.local.spec import Place
 from tests.kubernetes.kubelet.nodes import NodeSpec
 
 IMAGE = "registry.example/a4-agent:1"

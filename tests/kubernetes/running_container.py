@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from agent.errors import UsageError
-from agent.local.cgroups import enter_cgroup
-from agent.local.channel import Message, MessageChannel
-from agent.local.container import Container, Events, shell_code
-from agent.local.namespaced_process import Forker, Program
-from agent.local.root import Bind, Root, enter_root
 from agent.machine.loop import Loop
+from agent.workbench.local.cgroups import enter_cgroup
+from agent.workbench.local.channel import Message, MessageChannel
+from agent.workbench.local.container import Container, Events, shell_code
+from agent.workbench.local.namespaced_process import Forker, Program
+from agent.workbench.local.root import Bind, Root, enter_root
 from tests.kubernetes.cri_log import CriLog
 from tests.kubernetes.runtime_requests import Begin, NewCommand, NewContainer
 

@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from agent.errors import AgentError
-from agent.local import host_survey
-from agent.local.cgroups import cluster_cgroup
-from agent.local.channel import Conversation, Message
-from agent.local.client import LocalCluster
-from agent.local.root import Bind as MountedBind
-from agent.local.sockets import running_clusters
 from agent.wire import to_json
+from agent.workbench.local import host_survey
+from agent.workbench.local.cgroups import cluster_cgroup
+from agent.workbench.local.channel import Conversation, Message
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.root import Bind as MountedBind
+from agent.workbench.local.sockets import running_clusters
 from tests.kubernetes.command import Command
 from tests.kubernetes.container_spec import LOST as LOST
 from tests.kubernetes.container_spec import Bind as Bind

@@ -16,14 +16,16 @@ from functools import partial
 from typing import NamedTuple
 
 from agent.errors import UsageError
-from agent.local.cgroups import enter_cluster_cgroup, remove_cluster_cgroup
-from agent.local.channel import Conversation, Message, MessageChannel
-from agent.local.namespaced_process import Forker, fork_holder
-from agent.local.network import Network
-from agent.local.root import STATE, make_state
-from agent.local.sandbox import Sandbox, make_sandbox
-from agent.local.spec import address
-from agent.local.syscalls import (
+from agent.machine.loop import READ, Loop
+from agent.wire import from_json
+from agent.workbench.local.cgroups import enter_cluster_cgroup, remove_cluster_cgroup
+from agent.workbench.local.channel import Conversation, Message, MessageChannel
+from agent.workbench.local.namespaced_process import Forker, fork_holder
+from agent.workbench.local.network import Network
+from agent.workbench.local.root import STATE, make_state
+from agent.workbench.local.sandbox import Sandbox, make_sandbox
+from agent.workbench.local.spec import address
+from agent.workbench.local.syscalls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
     CLONE_NEWUTS,
@@ -34,8 +36,6 @@ from agent.local.syscalls import (
     unmount,
     unshare,
 )
-from agent.machine.loop import READ, Loop
-from agent.wire import from_json
 from tests.kubernetes.running_container import Machine, RunningContainer
 from tests.kubernetes.runtime_requests import Begin, NewCommand, NewContainer, NewSandbox, NewVolume
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.local.root import Bind
+from agent.workbench.local.root import Bind
 
 
 class Begin(NamedTuple):

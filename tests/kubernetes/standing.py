@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agent.local.spec import address
+from agent.workbench.local.spec import address
 from tests.kubernetes.bed import Bed, with_nodes
 from tests.kubernetes.control_plane import KUBECONFIG, MASTER, running
 from tests.kubernetes.forwarding import forwarded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.local.spec import address
+from agent.workbench.local.spec import address
 from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import MASTER, NODE_SECONDS
 from tests.kubernetes.server_faults import slow_storage, stop_servers

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.local.sockets import DIRECTORY
+from agent.workbench.local.sockets import DIRECTORY
 from tests.chart.helm import CHART, ROOT
 from tests.kubernetes.up import BUSY
-from tests.local.helpers import all_namespaces, cgroups_of, eventually, own_namespaces
+from tests.workbench.local.helpers import all_namespaces, cgroups_of, eventually, own_namespaces
 
 WAIT_SECONDS = 600.0
 MINE = "registry.example/mine:1"

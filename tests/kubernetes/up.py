@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from agent.local.sockets import running_clusters
+from agent.workbench.local.sockets import running_clusters
 from tests.chart.helm import HELM, ROOT
 from tests.kubernetes.nodes import IMAGE, TORCH, places
 from tests.kubernetes.programs import MISSING, Unavailable, cache, programs

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from agent.clinic.why.records import Frame, GroupProgress, Operation, Process, Thread
 from agent.decide.messages import Evidence, message
 from agent.errors import Exit
-from agent.health.why.records import Frame, GroupProgress, Operation, Process, Thread
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends, running, sleeping

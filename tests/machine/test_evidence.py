@@ -18,9 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.health.why.records import PodRecords
-from agent.lifecycle.looking.look import look as look_at_run
-from agent.lifecycle.looking.question import LookAnswer, Question
+from agent.clinic.probes.look import look as look_at_run
+from agent.clinic.probes.question import LookAnswer, Question
+from agent.clinic.probes.stacks import NO_PY_SPY, dump_json
+from agent.clinic.probes.torch_server import NoAnswer
+from agent.clinic.why.records import PodRecords
 from agent.machine.api import RunMarks
 from agent.machine.evidence import dead_children, look
 from agent.machine.evidence_text import (
@@ -34,10 +36,8 @@ from agent.machine.evidence_text import (
     render,
     shortened,
 )
-from agent.machine.health.stacks import NO_PY_SPY, dump_json
-from agent.machine.health.torch_server import NoAnswer
 from agent.machine.syscall_names import syscall_name
-from tests.machine.test_answers import answering
+from tests.clinic.test_answers import answering
 from tests.machine.waiting import DEADLINE_SECONDS, wait_until
 
 PATH = os.environ["PATH"]

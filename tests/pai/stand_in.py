@@ -16,7 +16,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from agent.local.spec import BRIDGE_ADDRESS
+from agent.workbench.local.spec import BRIDGE_ADDRESS
 from tests.pai.hub import Hub
 
 HERE = Path(__file__).parent

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.local.client import LocalCluster
-from agent.local.spec import BRIDGE_ADDRESS
-from agent.local.syscalls import (
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.spec import BRIDGE_ADDRESS
+from agent.workbench.local.syscalls import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     MS_PRIVATE,
@@ -27,9 +27,9 @@ from agent.local.syscalls import (
     unshare,
 )
 from tests.cluster.conftest import Trial
-from tests.local.helpers import cluster_of, eventually
 from tests.pai import stand_in
 from tests.pai.hub import serving
+from tests.workbench.local.helpers import cluster_of, eventually
 
 WORKSPACE = "/mnt"
 Result = TypeVar("Result")

@@ -6,11 +6,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from agent.health.why.deciding import diagnose
-from agent.health.why.dump import PREFIX
-from agent.health.why.records import Collected, PodRecords
-from agent.lifecycle.looking.look import look
-from agent.lifecycle.looking.question import Question
+from agent.clinic.probes.look import look
+from agent.clinic.probes.question import Question
+from agent.clinic.why.deciding import diagnose
+from agent.clinic.why.dump import PREFIX
+from agent.clinic.why.records import Collected, PodRecords
 from agent.machine.api import RunMarks
 from tests.programs.conftest import TORCH
 from tests.programs.test_hook import HOOK

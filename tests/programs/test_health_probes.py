@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agent.machine.health.gpu_probe import probe_nccl, probe_one
+from agent.clinic.probes.gpu_probe import probe_nccl, probe_one
 from tests.programs.conftest import END_SECONDS, with_torch
 
 

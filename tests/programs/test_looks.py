@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.lifecycle.looking.asking import Asking
+from agent.clinic.probes.asking import Asking
+from agent.clinic.probes.torch_server import entered_operations
 from agent.machine.evidence_text import ProcessSeen
-from agent.machine.health.torch_server import entered_operations
 from tests.programs.test_hook import HOOK, TORCH
 
 ENDS = """

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from agent.report.key_figures import key_figures
 from agent.report.page import render_run
 from agent.report.reading import read_result
+from agent.workbench.comparing.key_figures import key_figures
 from scripts.result_schema import result_schema
 
 OLD = Path(__file__).with_name("old")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.report.comparison import comparison_page
 from agent.report.grid import View
 from agent.report.model import run_page
 from agent.report.reading import read_result
+from agent.workbench.comparing.comparison import comparison_page
 from tests.report.examples import curve, logged, pod, result, series
 from tests.report.test_model import texts
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent.clinic.doctor.gate import examine_all, refusal
+from agent.clinic.doctor.telling import verdict
 from agent.decide.ending import JobEnd, from_bug
 from agent.decide.facts import Finding
 from agent.decide.messages import AskHealth, Health, SaidOfPart
-from agent.health.doctor.gate import examine_all, refusal
-from agent.health.doctor.telling import verdict
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import agent_command

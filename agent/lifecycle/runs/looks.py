@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Callable
 
 from agent import wire
+from agent.clinic.probes.question import LookAnswer, Question
+from agent.clinic.why.fitting import compact, fit
+from agent.clinic.why.records import MOST_BYTES, PodRecords, Source
 from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
-from agent.health.why.fitting import compact, fit
-from agent.health.why.records import MOST_BYTES, PodRecords, Source
-from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import RunPart
 from agent.machine.api import Machine
@@ -49,7 +49,7 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
         prepared=context.why,
         ras=ras_address(context),
     )
-    argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking.look", json.dumps(wire.to_json(question))]
+    argv = [pod.job.python, "-Es", "-m", "agent.clinic.probes.look", json.dumps(wire.to_json(question))]
     part.steps.look()  # what ranks have entered since the last time counts
     deadline = seconds + 1.0  # the process keeps to `seconds` itself, and may be a little late
     pod.machine.ask_process(argv, package_home(), deadline, lambda answer: say(_kept(pod, part, question, answer)))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from agent.clinic.probes.rank_steps import RankSteps
+from agent.clinic.why.pace import Pace
 from agent.decide.ending import exit_code
 from agent.decide.grace import USUAL
 from agent.decide.messages import Done, Prepared, RanksOver, SaidOfPart
@@ -20,7 +22,6 @@ from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
 from agent.errors import AgentError, SystemFault
-from agent.health.why.pace import Pace
 from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
@@ -29,7 +30,6 @@ from agent.lifecycle.runs.part_files import PartFiles, described
 from agent.lifecycle.runs.part_health import PartHealth
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.saving import Saving
-from agent.lifecycle.runs.steps import RankSteps
 from agent.lifecycle.waits import Once
 from agent.machine.api import Child
 from agent.workloads.base import RunContext, Workload

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent import wire
+from agent.clinic.why.dump import is_dump
 from agent.cutting import cut_at_word
 from agent.decide.messages import SaidOfPart, TellSeries
 from agent.decide.part_end import PartEnd
@@ -13,7 +14,6 @@ from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.secret_variables import storable
 from agent.decide.series import MOST_FILE, PodSeries, SeriesReader
-from agent.health.why.dump import is_dump
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import RunMarks, Timer

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from agent.clinic.doctor.deltas import compare, unseen
 from agent.decide.facts import Finding
 from agent.decide.messages import SaidOfPart, TellHealth
-from agent.health.doctor.deltas import compare, unseen
 from agent.paths import package_home
 from agent.wire import json_object
 
@@ -95,8 +95,8 @@ class PartHealth:
 
 def main(environ: str, seconds: str) -> None:
     # Here: the agent itself reads no devices.
-    from agent.health.doctor.counted import reduced
-    from agent.machine.health.pod_readings import read_counters
+    from agent.clinic.doctor.counted import reduced
+    from agent.clinic.probes.pod_readings import read_counters
 
     print(json.dumps(reduced(read_counters(json.loads(environ), float(seconds)))), flush=True)
     os._exit(0)  # a thread that hangs would keep the interpreter here

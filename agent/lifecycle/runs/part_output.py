@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agent.clinic.why.pace import Steps
 from agent.decide.masking import MaskedStream
 from agent.decide.tagged_lines import TaggedLines
 from agent.decide.tail import Tail
-from agent.health.why.pace import Steps
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Spool, Timer
 from agent.workloads.base import RunContext, Workload

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent import wire
+from agent.clinic.why.records import Collected
 from agent.decide.diagnosis import RunDiagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
 from agent.decide.words import lines
 from agent.errors import Exit
-from agent.health.why.records import Collected
 from agent.lifecycle.channel.questions import Answer, handled
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from agent.clinic.doctor.deltas import sentence
 from agent.decide.course import Course, Phase
 from agent.decide.ending import JobEnd, from_bug, is_told, with_losses
 from agent.decide.facts import Finding
@@ -20,7 +21,6 @@ from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import titled
 from agent.decide.series import PodSeries
 from agent.errors import Exit
-from agent.health.doctor.deltas import sentence
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent import wire
+from agent.clinic.probes.question import APART_SECONDS
+from agent.clinic.why.records import Collected, GroupProgress, PodRecords
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
 from agent.decide.words import lines
 from agent.errors import Exit
-from agent.health.why.records import Collected, GroupProgress, PodRecords
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.roster import Roster
-from agent.lifecycle.looking.question import APART_SECONDS
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext, Workload
@@ -305,7 +305,7 @@ def since(second: Collected, first: Collected, apart: float) -> Collected:
 def decided(pod: Pod, collected: Collected) -> Diagnosis:
     """What follows from it. A bug there must not keep a run from its end."""
     try:
-        from agent.health.why.deciding import diagnose
+        from agent.clinic.why.deciding import diagnose
 
         return diagnose(collected)._replace(at=pod.machine.wall(), trigger=collected.trigger)
     except Exception:

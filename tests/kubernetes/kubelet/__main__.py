@@ -13,12 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.local.client import LocalCluster
-from agent.local.dns_server import dnsmasq_argv
-from agent.local.host_survey import find_program
-from agent.local.netlink import Netlink
-from agent.local.spec import METADATA_NAME, ClusterSpec
-from agent.local.syscalls import (
+from agent.wire import from_json
+from agent.workbench.local.client import LocalCluster
+from agent.workbench.local.dns_server import dnsmasq_argv
+from agent.workbench.local.host_survey import find_program
+from agent.workbench.local.netlink import Netlink
+from agent.workbench.local.spec import METADATA_NAME, ClusterSpec
+from agent.workbench.local.syscalls import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     MS_NODEV,
@@ -32,7 +33,6 @@ from agent.local.syscalls import (
     setns,
     unshare,
 )
-from agent.wire import from_json
 from tests.kubernetes.kubelet.api import Api
 from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.metadata import serve_places

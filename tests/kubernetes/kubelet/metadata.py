@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from agent.local.metadata_server import answer
-from agent.local.spec import Place
+from agent.workbench.local.metadata_server import answer
+from agent.workbench.local.spec import Place
 
 
 def serve_places(address: tuple[str, int], place_of: Callable[[str], Place | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent.local.dns_server import resolv_conf
+from agent.workbench.local.dns_server import resolv_conf
 from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.files_of_volumes import replace
 from tests.kubernetes.kubelet.machine import Host, Machine

@@ -1,0 +1,1 @@
+"""Whether a pod is healthy: decisions about what was read there (agent/clinic/probes/pod_readings.py)."""

@@ -1,0 +1,1 @@
+"""What looks at ranks, NCCL, processes and devices for the decisions of why/ and doctor/."""

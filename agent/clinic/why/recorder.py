@@ -1,0 +1,156 @@
+"""What torch's flight recorder says of one process: its JSON over the rank's socket, or the dump of torch's watchdog.
+
+Both have the same shape, which torch calls version 2.10 since 2.8: `entries`, `pg_config` and `pg_status`. Numbers are
+texts in one and numbers in the other. gloo gives no ranks in `pg_config`, and a name for a group only in its entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from agent.clinic.why.records import MOST_RECENT, GroupProgress, Operation
+from agent.wire import json_object
+
+NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
+NEWEST = 2
+"""How many of the operations that are kept are the newest; the others are the first that are not over."""
+
+
+class Recorded(NamedTuple):
+    """How far a process came in each of its groups."""
+
+    groups: tuple[GroupProgress, ...]
+    why: str = ""
+    """Why there are none; empty: there are."""
+
+
+def read_recorder(text: str | bytes) -> Recorded:
+    """The answer of `fr_trace_json` (gloo) or `dump_nccl_trace_json`."""
+    data = json_object(text)
+    if not isinstance(data.get("entries", []), list) or "version" not in data:
+        return Recorded((), "the answer is not a recorder's")
+    return from_dump(data)
+
+
+def from_dump(data: Mapping[str, Any]) -> Recorded:
+    """The same from a dump that was read already."""
+    entries = [entry for entry in _list(data.get("entries")) if isinstance(entry, Mapping)]
+    by_group: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        by_group.setdefault((_group(entry)[0], _backend(entry)), []).append(entry)
+    groups = tuple(_progress(data, name, found) for (name, _), found in by_group.items())
+    return Recorded(groups, "" if groups else NO_ENTRIES)
+
+
+def both(first: Recorded, second: Recorded) -> Recorded:
+    """The answers of gloo's and of NCCL's recorder as one: where a process has both, both count."""
+    groups = first.groups + second.groups
+    return Recorded(groups, "" if groups else first.why or second.why)
+
+
+def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> tuple[GroupProgress, ...]:
+    """The groups with the numbers that they had at a first look."""
+    numbers = {(one.group, one.backend): one for one in before}
+    none = GroupProgress("", "other", 0)
+    return tuple(
+        one._replace(
+            entered_before=numbers.get((one.group, one.backend), none).entered,
+            completed_before=numbers.get((one.group, one.backend), none).completed,
+        )
+        for one in groups
+    )
+
+
+def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> GroupProgress:
+    # It has torch's number of the group in this process, not its name.
+    by_number = {str(key): one for key, one in _mapping(data.get("pg_status")).items()}
+    status = _mapping(by_number.get(str(entries[-1].get("pg_id"))))
+    collectives = [entry for entry in entries if not entry.get("is_p2p") and _number(entry.get("collective_seq_id"))]
+    sends = [one for one in entries if one.get("is_p2p") and not one.get("retired") and one.get("state") != "completed"]
+    timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
+    started = _number(status.get("last_started_collective"))
+    entered, over = _entered_and_completed(status, collectives)
+    completed = over if status else None
+    config = _mapping(_mapping(data.get("pg_config")).get(name))
+    return GroupProgress(
+        group=name,
+        backend=_backend(entries[-1]),
+        entered=entered,
+        completed=completed,
+        started=started if started is not None else 0 if timed else None,
+        recent=_recent([_operation(entry, "collective_seq_id") for entry in collectives], completed),
+        sends=tuple(_operation(entry, "p2p_seq_id") for entry in sends)[:MOST_RECENT],
+        ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
+        description=str(config.get("desc") or _group(entries[-1])[1]).replace("undefined", ""),
+    )
+
+
+def _entered_and_completed(status: Mapping[str, Any], collectives: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many collectives a process entered, and how many are over, by `pg_status` and the entries."""
+    enqueued, over = (_number(status.get(f"last_{name}_collective")) or 0 for name in ("enqueued", "completed"))
+    numbers = [_number(entry.get("collective_seq_id")) or 0 for entry in collectives]
+    if not collectives or _backend(collectives[-1]) != "gloo":
+        return max([enqueued, *numbers]), over
+    # Of gloo, `pg_status` counts sends and receives, too, which have no entries; `op_id` of an entry has that count.
+    counted = [_number(entry.get("op_id")) or number for entry, number in zip(collectives, numbers, strict=True)]
+    ended = [number for number, count in zip(numbers, counted, strict=True) if count <= over]
+    return max(numbers), max(ended, default=min(numbers) - 1)
+
+
+def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Operation, ...]:
+    """The first that are not over, and the newest. One that is recorded for both its kernels counts once."""
+    unique = list({operation.number: operation for operation in operations}.values())
+    still_open = [one for one in unique if completed is None or one.number > completed]
+    chosen = still_open if completed is not None and still_open else unique
+    if len(chosen) <= MOST_RECENT or completed is None:
+        return tuple(chosen[-MOST_RECENT:])
+    return (*chosen[: MOST_RECENT - NEWEST], *chosen[-NEWEST:])
+
+
+def _operation(entry: Mapping[str, Any], number: str) -> Operation:
+    return Operation(
+        number=_number(entry.get(number)) or 0,
+        name=str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "")),
+        size=_sizes(entry.get("input_sizes"), entry.get("input_dtypes")),
+    )
+
+
+def _sizes(sizes: Any, types: Any) -> str:
+    """[1024, 2] float32; of several tensors of one shape that shape, and how often."""
+    names = [str(name).lower() for name in _list(types)]
+    shapes = [str(list(_list(size))).replace("'", "") for size in _list(sizes)]
+    texts = [f"{shape} {name}".strip() for shape, name in zip(shapes, names + [""] * len(shapes), strict=False)]
+    unique = dict.fromkeys(texts)
+    if len(unique) == 1 and len(texts) > 1:
+        return f"{len(texts)} x {texts[0]}"
+    return ", ".join(texts[:4]) + (f", and {len(texts) - 4} more" if len(texts) > 4 else "")
+
+
+def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and description."""
+    found = [*_list(entry.get("process_group")), "", ""]
+    return str(found[0]), str(found[1])
+
+
+def _backend(entry: Mapping[str, Any]) -> Literal["nccl", "gloo", "other"]:
+    name = str(entry.get("profiling_name", "")).partition(":")[0]
+    return "nccl" if name == "nccl" else "gloo" if name == "gloo" else "other"
+
+
+def _number(value: Any) -> int | None:
+    """A number, which may be written as text; -1 is torch's word for none."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number >= 0 else None
+
+
+def _list(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,1 +1,0 @@
-"""Whether a pod is healthy: decisions about what was read there (agent/machine/health/pod_readings.py)."""

@@ -1,1 +1,0 @@
-"""Readers of what may be sick: ranks that do not answer, NCCL, stacks."""

@@ -1,0 +1,103 @@
+"""What torch's server in a rank and NCCL's RAS may answer, and what is not taken for an answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.clinic.probes import nccl_ras, torch_server
+from agent.clinic.probes.nccl_ras import ask_ras
+from agent.clinic.probes.torch_server import NoAnswer, ask_rank, entered_operations
+from tests.machine.waiting import DEADLINE_SECONDS
+
+MOST = 1000
+
+
+@contextmanager
+def answering(server: socket.socket, *texts: bytes) -> Iterator[None]:
+    """One that is asked once for each text."""
+
+    def serve() -> None:
+        for text in texts:
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(text)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with server:
+        yield
+        thread.join(DEADLINE_SECONDS)
+
+
+def refused(ask: Callable[[], object]) -> str:
+    """Why there is no answer; empty: there is one."""
+    try:
+        ask()
+    except NoAnswer as error:
+        return str(error)
+    return ""
+
+
+def http(body: bytes, length: int | None = None, status: str = "200 OK") -> bytes:
+    """As cpp-httplib writes it, which torch uses."""
+    size = len(body) if length is None else length
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status.encode(), size) + body
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (http(b"{}"), ""),
+        (http(b"{}", status="404 Not Found"), "HTTP 404"),
+        (http(b"{}", length=3), "the answer broke off"),
+        (http(b"{" * (MOST + 1)), f"more than {MOST} bytes"),
+        (b"RAS\n", "no HTTP answer"),
+        (b"", "no HTTP answer"),
+    ],
+    ids=["whole", "not found", "cut", "long", "another", "nothing"],
+)
+def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_server, "MOST_ANSWER", MOST)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path := str(tmp_path / "1.sock"))
+    server.listen()
+    with answering(server, text):
+        assert refused(lambda: ask_rank(path, "fr_trace_json", DEADLINE_SECONDS)) == why
+
+
+def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of two groups are added up, and gloo's count where NCCL's recorder is empty. One of the others hangs,
+    one is gone, and one has a name that no rank leaves."""
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    nccl = b'{"pg_status":{"0":{"last_enqueued_collective":"5"},"1":{"last_enqueued_collective":"2"}}}'
+    gloo = b'{"entries":[{"last_enqueued_collective":9}],"pg_status":{"0":{"last_enqueued_collective":"4"}}}'
+    servers = {name: socket.socket(socket.AF_UNIX) for name in ("11", "12", "13", "14", "x")}
+    for name, server in servers.items():
+        server.bind(str(tmp_path / f"{name}.sock"))
+        server.listen()
+    servers["14"].close()
+    with answering(servers["11"], http(nccl)), answering(servers["12"], http(b'{"pg_status":{}}'), http(gloo)):
+        assert entered_operations(str(tmp_path), 1.0) == {11: 7, 12: 4}
+    assert entered_operations(str(tmp_path / "nothing"), 1.0) == {}
+    with monkeypatch.context() as pod:
+        pod.setattr(threading.Thread, "start", no_thread)
+        assert entered_operations(str(tmp_path), 1.0) == {}
+    for name in ("13", "x"):
+        servers[name].close()
+
+
+@pytest.mark.parametrize(("size", "why"), [(MOST, ""), (MOST + 1, f"more than {MOST} bytes")])
+def test_ras(size: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_ras, "MOST_ANSWER", MOST)
+    server = socket.create_server(("127.0.0.1", 0))
+    with answering(server, b"x" * size):
+        assert refused(lambda: ask_ras(f"127.0.0.1:{server.getsockname()[1]}", DEADLINE_SECONDS)) == why
