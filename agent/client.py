@@ -28,7 +28,7 @@ from agent.output import Sink
 from agent.paths import RunDir
 
 if TYPE_CHECKING:
-    from agent.clinic.why.records import Collected
+    from agent.clinic.interface import Collected
     from agent.decide.diagnosis import RunDiagnosis
 
 MOST_READ, LEAST_READ = 65536, 4096
@@ -130,7 +130,7 @@ class Client:
     def why_records(self, run: str | RunInfo | None = None) -> Collected:
         """What `why` decides on: all that pods saw of the processes of a run. That of many pods is refused, as it is
         too large for an answer. Raises AgentError 66."""
-        from agent.clinic.why.records import Collected
+        from agent.clinic.interface import Collected
 
         return wire.from_json(Collected, self._ask_why(run, records=True))
 

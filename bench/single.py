@@ -12,7 +12,7 @@ from agent.decide.plan import hostfile, rank_order
 from bench.figures import Figure, bare, beside_bare
 
 IMPORT = "import os, agent.lifecycle.worker; os._exit(0)"  # as the agent itself ends
-COUNTING = ["-Es", "-m", "agent.lifecycle.runs.part_health", "{}", "10"]
+COUNTING = ["-Es", "-m", "agent.clinic.probes.counters", "{}", "10"]
 """What a pod with devices reads before and after a run; without nvidia-smi's own time where there are no GPUs."""
 PEERS = 10_000
 

@@ -19,32 +19,46 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ALLOWED = {
     "decide": {"decide"},
-    "health": {"health", "decide"},
     "fabrics": {"fabrics", "decide"},
-    "workloads": {"workloads", "health", "fabrics", "decide"},
+    "workloads": {"workloads", "clinic.interface", "fabrics", "decide"},
     "report": {"report", "decide"},
     "machine": {"machine"},
-    "lifecycle": {"lifecycle", "health", "workloads", "fabrics", "machine", "decide"},
-    "commands": {"commands", "report", "lifecycle", "health", "workloads", "fabrics", "machine", "decide"},
-    "local": {"local", "lifecycle", "workloads", "fabrics", "machine", "decide"},
+    "lifecycle": {"lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},
+    "commands": {"commands", "report", "lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},
+    "clinic.interface": {"clinic.why", "clinic.doctor", "clinic.probes", "decide"},
+    "clinic.why": {"clinic.why", "decide"},
+    "clinic.doctor": {"clinic.doctor", "decide"},
+    "clinic.probes": {"clinic.probes", "clinic.why", "clinic.doctor", "machine", "decide"},
+    "clinic.find_slow": {"clinic.find_slow", "workloads", "fabrics", "decide"},
+    "workbench.local": {"workbench.local", "lifecycle", "workloads", "fabrics", "machine", "decide"},
+    "workbench.comparing": {"workbench.comparing", "report", "decide"},
 }
-"""Parts of the package, and the parts that each may import. Modules beside them are free to all."""
+"""Parts of the package, and the parts that each may import. Modules beside them are free to all.
+
+Of `clinic` the agent imports the interface alone, of `workbench` nothing; all other parts are the agent's.
+"""
 
 ALLOWED_FOR_MODULE = {
     "agent.settings": {"decide", "fabrics"},
     "agent.cli": {"commands"},
     "agent.log": {"decide"},
-    "agent.client": {"decide", "health"},
+    "agent.client": {"decide", "clinic.interface"},
     "agent.connection": {"machine"},
     "agent.environment": {"lifecycle", "machine", "decide"},
-    "agent": {"local", "lifecycle", "machine", "decide"},  # the names of the library, imported when they are used
-    "agent.commands.local": ALLOWED["commands"] | {"local"},
-    "agent.commands.local_verbs": ALLOWED["commands"] | {"local"},
-    "agent.commands.completion": ALLOWED["commands"] | {"local"},  # the names of clusters
+    "agent": {"workbench.local", "lifecycle", "machine", "decide"},  # names of the library, imported when they are used
+    # The verbs that open the other doors.
+    "agent.commands.doctor": ALLOWED["commands"] | {"clinic.doctor", "clinic.probes"},
+    "agent.commands.report": ALLOWED["commands"] | {"workbench.comparing"},
+    "agent.commands.local": ALLOWED["commands"] | {"workbench.local"},
+    "agent.commands.local_verbs": ALLOWED["commands"] | {"workbench.local"},
+    "agent.commands.completion": ALLOWED["commands"] | {"workbench.local"},  # the names of clusters
 }
 """Exceptions by module. Any other module beside the parts imports none of them."""
 
 EFFECTS = {"os", "socket", "subprocess", "time", "threading", "signal", "shutil"}
+PURE_PARTS = (
+    "decide", "fabrics", "workloads", "report", "clinic.why", "clinic.doctor", "clinic.find_slow", "workbench.comparing"
+)  # fmt: skip
 PURE = {"signal.Signals"}  # a table of names; `from signal import Signals` brings nothing else
 EFFECT_CALLS = {"open", "print", "input", "os.system", "time.sleep"}
 HEAVY = {"paramiko", "dns", "tenacity", "psutil", "asyncio", "torch", "mpi4py", "jinja2", "matplotlib", "logging"}
@@ -62,9 +76,9 @@ SHELL_SCRIPTS.append(ROOT / "bin/a4-agent")
 
 
 def part_of(module: str) -> str:
-    """`decide` for agent.decide.plan; empty for a module beside the parts."""
-    second = module.split(".")[1:2]
-    return second[0] if second and second[0] in ALLOWED else ""
+    """`decide` for agent.decide.plan, `clinic.why` for agent.clinic.why.dump; empty for a module beside the parts."""
+    words = module.split(".")[1:]
+    return next((part for part in (".".join(words[:2]), ".".join(words[:1])) if part in ALLOWED), "")
 
 
 @cache
@@ -127,12 +141,13 @@ def shell_calls(tree: ast.AST) -> list[str]:
 
 
 def test_there_is_something_to_look_at() -> None:
-    for part in ALLOWED:
+    for part in ALLOWED.keys() - {"clinic.interface"}:
         assert len(modules_in(part)) >= 2, f"agent/{part} has no modules"
     assert {"agent.cli", "agent.errors", "agent.launch", "agent.log", "agent.paths", "agent.settings"} <= set(MODULES)
     assert len(RANK_PROGRAMS) >= 1
     assert len(SHELL_SCRIPTS) >= 2
     assert wrong_imports("agent.decide.x", trees()["agent.lifecycle.coordinator"])
+    assert wrong_imports("agent.lifecycle.x", trees()["agent.commands.doctor"])
     assert effects("agent.decide.x", trees()["agent.machine.files"])
 
 
@@ -155,7 +170,7 @@ def effects(module: str, tree: ast.AST) -> set[str]:
 
 
 def test_decisions_have_no_effects() -> None:
-    modules = modules_in("decide", "health", "fabrics", "workloads", "report")
+    modules = modules_in(*PURE_PARTS)
     assert {module: found for module in modules if (found := effects(module, trees()[module]))} == {}
 
 
@@ -210,7 +225,10 @@ def sleeps(module: str, tree: ast.AST) -> bool:
 
 
 def test_nobody_sleeps() -> None:
-    assert {part_of(module) for module, tree in trees().items() if sleeps(module, tree)} == {"machine", "local"}
+    assert {part_of(module) for module, tree in trees().items() if sleeps(module, tree)} == {
+        "machine",
+        "workbench.local",
+    }
 
 
 def loaded_by(module: str) -> set[str]:

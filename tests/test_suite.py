@@ -192,13 +192,18 @@ def test_local_clusters_are_started_where_their_limits_are_looked_at() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LocalCluster":
                 found.add(str(path.relative_to(TESTS)))
-    looked_at = {"cluster/conftest.py", "cluster/test_torch_workloads.py", "golden/test_cluster.py", "local/helpers.py"}
-    assert found - looked_at == {"kubernetes/control_plane.py", "local/test_command.py", "test_api.py"}, (
+    looked_at = {
+        "cluster/conftest.py",
+        "cluster/test_torch_workloads.py",
+        "golden/test_cluster.py",
+        "workbench/local/helpers.py",
+    }
+    assert found - looked_at == {"kubernetes/control_plane.py", "workbench/local/test_command.py", "test_api.py"}, (
         "use `start`, `Trial` or `cluster_of`"
     )
 
 
-REAL = [f"tests/{place}/test_x.py::test_{n}" for place in ("local", "cluster") for n in range(10)]
+REAL = [f"tests/{place}/test_x.py::test_{n}" for place in ("workbench/local", "cluster") for n in range(10)]
 MPI = [f"tests/mpi/test_x.py::test_{n}" for n in range(10)]
 PURE = [f"tests/decide/test_y.py::test_{n}" for n in range(CHUNK + 1)]
 

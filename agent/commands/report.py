@@ -137,7 +137,8 @@ def _read(path: str) -> Result:
 
 def _page(results: Sequence[Result], unread: Sequence[str], many: bool) -> str:
     """Raises MissingProgram when a library of the report is not installed."""
-    from agent.report.page import render_comparison, render_run, render_series
+    from agent.report.page import render_run
+    from agent.workbench.comparing.page import render_comparison, render_series
 
     try:
         if many:

@@ -312,10 +312,6 @@ class Machine(Protocol):
         """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it. Where no
         more threads can be had, `refused` gets why."""
 
-    def entered_operations(self, directory: str) -> Mapping[int, int]:
-        """Process → how many operations torch's recorder has seen it enter, for the ranks whose sockets are in a
-        directory. Takes seconds where ranks do not answer: for a thread (`aside`)."""
-
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, the oldest first; empty when it is not there."""
 

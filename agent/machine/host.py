@@ -140,11 +140,6 @@ class Host:
 
         self.aside(work, done, lambda why: done(""))
 
-    def entered_operations(self, directory: str) -> Mapping[int, int]:
-        from agent.clinic.probes.torch_server import entered_operations  # most pods have no such ranks
-
-        return entered_operations(directory, 3.0)
-
     def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
         run_processes.RunSweep(self.loop, marks, seconds, done)
 

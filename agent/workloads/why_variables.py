@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.clinic.why.dump import PREFIX
+from agent.clinic.interface import DUMP_PREFIX
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 
@@ -32,7 +32,7 @@ def why_variables(context: RunContext) -> dict[str, str]:
     users = context.environ.get("PYTHONPATH")
     wanted = {
         BUFFER: str(RECORDED),
-        DUMP: f"{context.why_dir}/{PREFIX}",
+        DUMP: f"{context.why_dir}/{DUMP_PREFIX}",
         **({RAS: ras} if (ras := ras_address(context)) else {}),
         **({TIMING: "1"} if context.why_timing else {}),
     }

@@ -11,7 +11,7 @@ import pytest
 
 from agent.clinic.doctor import deltas
 from agent.clinic.doctor.counted import reduced
-from agent.clinic.doctor.deltas import COUNTERS, LOOKED, STATES, compare, sentence
+from agent.clinic.doctor.deltas import COUNTERS, LOOKED, STATES, compare, health_sentence
 from agent.clinic.probes.pod_readings import read_counters
 from agent.decide.facts import Finding
 from tests.clinic.machine import NODES, PodMachine, nvidia_smi_xml
@@ -150,7 +150,7 @@ def test_a_fault_is_found_by_its_check_alone(check: str, machine: CountingMachin
     (found,) = machine.found(break_it)
     assert (found.check, found.state, found.device, found.value) == (check, "bad", device, value)
     assert NODE in found.action and found.limit and found.source
-    said = sentence([found])
+    said = health_sentence([found])
     assert said == f"health during the run: {found.severity}: {check}: {value} on {device} of pod 4, node {NODE}"
 
 
@@ -186,7 +186,7 @@ def test_what_was_before_and_what_is_allowed_is_no_finding(
 ) -> None:
     (found,) = machine.found(change)
     assert (found.check, found.state) == (LOOKED, "ok") and found.value == "nothing on 24 devices in 100 s"
-    assert sentence([found]) == ""
+    assert health_sentence([found]) == ""
 
 
 @pytest.mark.parametrize(

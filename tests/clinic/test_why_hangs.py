@@ -1,4 +1,4 @@
-"""All ways to hang of tests/clinic/cluster/programs/hangs.py, as their ranks were seen: what is said of them is true."""
+"""All ways to hang of tests/clinic/cluster/programs/hangs.py, as their ranks were seen: what is said is true."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 SCRIPT = "/workload/task/task-script.sh"
 INVENTORY = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}
 COUNTED = {"uptime": 100.0, "counters": {"mlx5_0/1": {"link_downed": 1}}, "states": {}, "xids": [], "problems": {}}
-"""What the devices of a pod counted, as agent.lifecycle.runs.part_health says it."""
+"""What the devices of a pod counted, as agent.clinic.probes.counters says it."""
 DIR = RunDir(DEFAULT_RUN_DIR)
 KILLED = 137
 
@@ -218,6 +218,11 @@ class FakePod(FakeStorage):
         """Its termination message."""
         data: dict[str, Any] = json.loads(self.files_now[TERMINATION_LOG] or "{}")
         return data
+
+    @property
+    def entered(self) -> Mapping[int, int]:
+        """What the recorders of its ranks count."""
+        return {one.pid: sum(group.entered for group in one.groups) for one in self.processes if one.groups}
 
     def workloads(self) -> list[tuple[str, list[int]]]:
         """Program and signals of every workload process that was started here."""

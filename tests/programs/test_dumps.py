@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.clinic.probes.look import look
 from agent.clinic.probes.question import Question
 from agent.clinic.why.deciding import diagnose
-from agent.clinic.why.dump import PREFIX
+from agent.clinic.why.dump import DUMP_PREFIX
 from agent.clinic.why.records import Collected, PodRecords
 from agent.machine.api import RunMarks
 from tests.programs.conftest import TORCH
@@ -55,7 +55,7 @@ def test_the_dumps_of_torch_say_who_left_an_operation_out(tmp_path: Path) -> Non
         "PYTHONPATH": HOOK,
         "A4_WHY_DIR": str(directory),
         "TORCH_FR_BUFFER_SIZE": "2000",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{directory}/{PREFIX}",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{directory}/{DUMP_PREFIX}",
         "OMP_NUM_THREADS": "1",
     }
     ranks = [

@@ -10,8 +10,9 @@ import pytest
 
 from agent.report import palette
 from agent.report.charts import DRAWN, PLACEHOLDERS, Line, Picture, chart
-from agent.report.page import render_comparison, render_run, render_series
+from agent.report.page import render_run
 from agent.report.reading import read_result
+from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong
 from tests.report.pages import PAGES, rendered
 

@@ -3,6 +3,7 @@ driver was loaded says nothing about this run."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -82,6 +83,14 @@ STATES = {
 GONE = Finding("GPU gone", "bad", "fatal", -1, limit="all GPUs of the start", source="a4-agent", action=REPORT_XID)
 
 
+def counters_argv(python: str, environ: Mapping[str, str], seconds: float) -> list[str]:
+    """The process that prints one reading as a line of JSON. It keeps to `seconds`, and may be a little late.
+
+    environ: variables with which nvidia-smi finds itself and its library
+    """
+    return [python, "-Es", "-m", "agent.clinic.probes.counters", json.dumps(dict(environ)), str(seconds)]
+
+
 def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Finding, ...]:
     """What is bad or could not be seen, the worst first; if nothing is, one finding that says what was looked at."""
     seconds = max(1.0, after["uptime"] - before["uptime"])
@@ -154,7 +163,7 @@ def _grown(check: DeltaCheck, before: Counted, after: Counted, seconds: float) -
             yield found._replace(value=f"{grown:g}{check.unit} in {seconds:.0f} s")
 
 
-def sentence(findings: Sequence[Finding]) -> str:
+def health_sentence(findings: Sequence[Finding]) -> str:
     """What is bad in one line; empty when nothing is."""
     bad = [one for one in findings if one.state == "bad" and one.severity != "information"]
     if not bad:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from agent.clinic.doctor import fleet
 from agent.clinic.doctor.checks import Readings, examine
-from agent.clinic.doctor.telling import sentences
+from agent.clinic.doctor.telling import sentences, verdict
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Finding
 from agent.decide.leaving_out import without_them
@@ -55,3 +56,24 @@ def refusal(
     # First what to do: a termination message is cut at its end.
     why = "\n".join([*without_them(peers, of), *told])
     return JobEnd(code, what, where[of[0]] if len(of) == 1 else "", why)
+
+
+class GateVerdict(NamedTuple):
+    """Whether a run may begin."""
+
+    end: JobEnd | None
+    """Why it must not; None: it may."""
+    findings: tuple[Finding, ...]
+    """Those that are not ok."""
+    words: str
+    """For the log."""
+
+
+def judge_gate(
+    readings: Mapping[int, Readings], silent: Mapping[int, str], peers: Sequence[PlannedPeer], *, strict: bool
+) -> GateVerdict:
+    """What the pods of a run have read, and why others gave no answer, judged."""
+    found = examine_all(readings, {peer.index: peer.known_node for peer in peers})
+    words = verdict(found, silent, len(readings) + len(silent))
+    end = refusal(found, silent, peers, strict=strict)
+    return GateVerdict(end, tuple(one for one in found if one.state != "ok"), words)

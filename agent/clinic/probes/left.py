@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from agent.clinic.why.dump import MOST_DUMP, PREFIX, is_dump, read_dump
+from agent.clinic.why.dump import DUMP_PREFIX, MOST_DUMP, is_dump, read_dump
 from agent.clinic.why.recorder import Recorded
 
 MOST_GROUPS = 16 << 20
@@ -58,7 +58,7 @@ def dumps_in(directory: str) -> list[str]:
 
 def read_dump_of(directory: str, name: str) -> tuple[int, Recorded]:
     """The rank that left it, and how far that came."""
-    rank = int(name.removeprefix(PREFIX))
+    rank = int(name.removeprefix(DUMP_PREFIX))
     try:
         with open(f"{directory}/{name}", "rb") as file:
             return rank, read_dump(file.read(MOST_DUMP + 1))

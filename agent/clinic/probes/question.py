@@ -1,14 +1,21 @@
-"""What a look is about, and what it gives."""
+"""What a look at the processes of a run is about, how it is made, and what it gives."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from agent.clinic.why.records import PodRecords
+from agent import wire
+from agent.clinic.why.fitting import compact, fit
+from agent.clinic.why.pace import Pace
+from agent.clinic.why.records import MOST_BYTES, PodRecords, Source
 from agent.machine.api import RunMarks
 
 APART_SECONDS = 1.0
 """Between two looks at how far ranks came."""
+MOST_OF_ALL = 8 << 20
+"""Bytes that the records of all pods have together: pod 0 reads them one after the other."""
 
 
 class Question(NamedTuple):
@@ -35,3 +42,42 @@ class LookAnswer(NamedTuple):
     text: str = ""
     """For people, as in agent.machine.evidence_text."""
     summary: str = ""
+
+
+def look_argv(python: str, question: Question) -> list[str]:
+    """The process that looks. It prints one line, keeps to `question.seconds`, and may be a little late."""
+    return [python, "-Es", "-m", "agent.clinic.probes.look", json.dumps(wire.to_json(question))]
+
+
+def read_look(question: Question, answer: str) -> LookAnswer:
+    """What that process printed; where that is no answer, a LookAnswer that says so."""
+    try:
+        return wire.from_json(LookAnswer, json.loads(answer))
+    except ValueError:
+        why = "the look at the processes did not come to its end in time"
+        return LookAnswer(_no_records(question, why), f"{why}\n", f"{why}\n")
+
+
+def as_evidence(
+    question: Question,
+    records: PodRecords,
+    paces: Mapping[int, Pace],
+    printed: Pace | None,
+    mask: Callable[[Any], Any],
+    pods: int,
+) -> Any:
+    """The records as they travel to pod 0: with the pace of each process, masked, and cut to this pod's share.
+
+    printed: how often the part prints; pods: how many share the bytes that pod 0 reads
+    """
+    processes = tuple(one._replace(pace=paces.get(one.pid)) for one in records.processes)
+    try:
+        paced = records._replace(processes=processes, printed=printed)
+        masked = wire.from_json(PodRecords, mask(wire.to_json(paced)))
+    except ValueError as error:  # a secret that is one of our own words cannot be taken out of them
+        masked = _no_records(question, f"what was found cannot be masked: {error}")
+    return compact(fit(masked, min(MOST_BYTES, MOST_OF_ALL // pods)))
+
+
+def _no_records(question: Question, why: str) -> PodRecords:
+    return question.pod._replace(sources=(Source("processes", "unavailable", why),))

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from agent.clinic.why.pace import Pace, Steps
 from agent.machine.api import Machine
 
 LOOK_SECONDS = 10.0
 """Between two looks at the numbers of all ranks, which takes none of them its GIL."""
+ANSWER_SECONDS = 3.0
+
+
+def entered(directory: str) -> Mapping[int, int]:
+    """Process → how many operations it has entered, for the ranks whose sockets are in a directory."""
+    from agent.clinic.probes.torch_server import entered_operations  # most pods have no such ranks
+
+    return entered_operations(directory, ANSWER_SECONDS)
 
 
 class RankSteps:
@@ -33,15 +42,12 @@ class RankSteps:
         """Look once, unless the last look has not ended yet."""
         if not self._looking:
             self._looking = True
-            directory = self._directory
-            self._machine.aside(
-                lambda: self._machine.entered_operations(directory), self._seen, lambda why: self._seen({})
-            )
+            self._machine.aside(partial(entered, self._directory), self._seen, lambda why: self._seen({}))
 
-    def _seen(self, entered: Mapping[int, int]) -> None:
+    def _seen(self, numbers: Mapping[int, int]) -> None:
         self._looking = False
         now = self._machine.now()
-        for pid, count in entered.items():
+        for pid, count in numbers.items():
             steps = self._steps.get(pid)
             self._steps[pid] = steps.seen(count, now) if steps is not None else Steps(count, now)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from agent.clinic.why.recorder import Recorded, from_dump
 
-PREFIX = "dump-"
+DUMP_PREFIX = "dump-"
 """Names of dumps begin so; torch adds the rank."""
 MOST_DUMP = 64 * 1024 * 1024
 ALLOWED = [
@@ -52,7 +52,7 @@ ALLOWED = [
 
 def is_dump(name: str) -> bool:
     """Is that the name of a whole dump, in the directory that torch was told?"""
-    return name.startswith(PREFIX) and name.removeprefix(PREFIX).isdigit()
+    return name.startswith(DUMP_PREFIX) and name.removeprefix(DUMP_PREFIX).isdigit()
 
 
 def read_dump(data: bytes) -> Recorded:

@@ -207,6 +207,15 @@ class PodRecords(NamedTuple):
     left_out: str = ""
     """What did not fit into MOST_BYTES, in words; empty: nothing."""
 
+    @property
+    def groups(self) -> list[GroupProgress]:
+        return [group for process in self.processes for group in process.groups]
+
+    @property
+    def looked_twice(self) -> bool:
+        """Does it say by how much a rank's numbers grew between two looks?"""
+        return any(group.entered_before is not None for group in self.groups)
+
 
 class Collected(NamedTuple):
     """What was collected of a run."""
@@ -224,3 +233,36 @@ class Collected(NamedTuple):
     trigger: Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"] = "asked"
     hang_seconds: float = 0.0
     """A4_HANG_SECONDS: a rank that has only not entered an operation hangs after so long, at the earliest."""
+
+    @property
+    def groups(self) -> list[GroupProgress]:
+        return [group for pod in self.pods for group in pod.groups]
+
+    @property
+    def moves(self) -> bool:
+        """Has any rank entered another operation since the first look?"""
+        return any(group.entered_before not in (None, group.entered) for group in self.groups)
+
+    def after(self, first: Collected, apart: float) -> Collected:
+        """This second look with how far ranks were at the first, `apart` seconds before."""
+        before = {
+            (pod.pod, process.pid, group.group, group.backend): group
+            for pod in first.pods
+            for process in pod.processes
+            for group in process.groups
+        }
+
+        def with_before(pod: int, pid: int, group: GroupProgress) -> GroupProgress:
+            old = before.get((pod, pid, group.group, group.backend))
+            if old is None:
+                return group
+            return group._replace(entered_before=old.entered, completed_before=old.completed)
+
+        pods = []
+        for pod in self.pods:
+            processes = [
+                process._replace(groups=tuple(with_before(pod.pod, process.pid, group) for group in process.groups))
+                for process in pod.processes
+            ]
+            pods.append(pod._replace(processes=tuple(processes)))
+        return self._replace(pods=tuple(pods), apart=apart)

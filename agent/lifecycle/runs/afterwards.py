@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from agent.clinic.why.records import Collected
+from agent.clinic.interface import Collected
 from agent.decide.course import Course
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import with_diagnosis
@@ -59,8 +59,7 @@ class Afterwards:
         if self._dumps_over:
             return
         self._dumps_over = True
-        has_some = any(process.groups for pod in seen.pods for process in pod.processes)
-        self._found = decided(self._pod, seen) if has_some else None
+        self._found = decided(self._pod, seen) if seen.groups else None
         if self._found is not None:
             self._why.found = self._found
         self._go_on()

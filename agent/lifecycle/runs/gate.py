@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.clinic.doctor.gate import examine_all, refusal
-from agent.clinic.doctor.telling import verdict
+from agent.clinic.interface import GateVerdict, judge_gate
 from agent.decide.ending import JobEnd, from_bug
 from agent.decide.facts import Finding
 from agent.decide.messages import AskHealth, Health, SaidOfPart
@@ -57,12 +56,11 @@ class HealthGate:
         readings = {index: self._readings[index] for index in indices if self._readings.get(index)}
         silent = dict.fromkeys([index for index in indices if index not in readings], late)
         try:
-            found = examine_all(readings, {peer.index: peer.known_node for peer in peers})
-            end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
-            self._pod.log.info(f"{run_id}: the gate: {verdict(found, silent, len(indices))}")
+            judged = judge_gate(readings, silent, peers, strict=self._context.spec.gate == "strict")
         except Exception:  # what pods have read may be strange in more ways than the checks foresee: not the job's end
-            found, end = [], from_bug(traceback.format_exc(), self._pod.where(0))
-        self._done(end, tuple(one for one in found if one.state != "ok"))
+            judged = GateVerdict(from_bug(traceback.format_exc(), self._pod.where(0)), (), "a bug in its checks")
+        self._pod.log.info(f"{run_id}: the gate: {judged.words}")
+        self._done(judged.end, judged.findings)
 
 
 def look(pod: Pod, asked: AskHealth, say: Callable[[SaidOfPart], None]) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from agent.clinic.probes.rank_steps import RankSteps
-from agent.clinic.why.pace import Pace
+from agent.clinic.interface import Pace, RankSteps
 from agent.decide.ending import exit_code
 from agent.decide.grace import USUAL
 from agent.decide.messages import Done, Prepared, RanksOver, SaidOfPart

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent import wire
-from agent.clinic.why.dump import is_dump
+from agent.clinic.interface import is_dump
 from agent.cutting import cut_at_word
 from agent.decide.messages import SaidOfPart, TellSeries
 from agent.decide.part_end import PartEnd

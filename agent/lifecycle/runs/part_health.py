@@ -1,26 +1,18 @@
-"""What the devices of this pod counted before and after its part of a run (A4_RUN_HEALTH).
-
-One reading is made in a process of its own: `python -m agent.lifecycle.runs.part_health ENVIRON SECONDS` prints it as a
-line of JSON. Whatever hangs in the kernel keeps that process, and never the agent.
-"""
+"""What the devices of this pod counted before and after its part of a run (A4_RUN_HEALTH), each reading in a process of
+its own."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.clinic.doctor.deltas import compare, unseen
+from agent.clinic.interface import compare, counters_argv, unseen
 from agent.decide.facts import Finding
 from agent.decide.messages import SaidOfPart, TellHealth
+from agent.lifecycle.pod.pod import Pod
 from agent.paths import package_home
 from agent.wire import json_object
-
-if TYPE_CHECKING:  # the process that reads needs none of it
-    from agent.lifecycle.pod.pod import Pod
-    from agent.workloads.base import RunContext, Workload
+from agent.workloads.base import RunContext, Workload
 
 PASSED = ("PATH", "LD_LIBRARY_PATH")
 """Variables with which nvidia-smi finds itself and its library."""
@@ -89,18 +81,5 @@ class PartHealth:
 
     def _read(self, seconds: float, have: Callable[[dict[str, Any] | None], None]) -> None:
         # The process keeps to its time itself, and may be a little late. One that was given up says nothing.
-        argv = [self._pod.job.python, "-Es", "-m", __name__, json.dumps(self._environ), str(seconds - 1.0)]
+        argv = counters_argv(self._pod.job.python, self._environ, seconds - 1.0)
         self._pod.machine.ask_process(argv, package_home(), seconds, lambda answer: have(json_object(answer) or None))
-
-
-def main(environ: str, seconds: str) -> None:
-    # Here: the agent itself reads no devices.
-    from agent.clinic.doctor.counted import reduced
-    from agent.clinic.probes.pod_readings import read_counters
-
-    print(json.dumps(reduced(read_counters(json.loads(environ), float(seconds)))), flush=True)
-    os._exit(0)  # a thread that hangs would keep the interpreter here
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.clinic.why.pace import Steps
+from agent.clinic.interface import Steps
 from agent.decide.masking import MaskedStream
 from agent.decide.tagged_lines import TaggedLines
 from agent.decide.tail import Tail

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent import wire
-from agent.clinic.why.records import Collected
+from agent.clinic.interface import Collected
 from agent.decide.diagnosis import RunDiagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from agent.clinic.doctor.deltas import sentence
+from agent.clinic.interface import health_sentence
 from agent.decide.course import Course, Phase
 from agent.decide.ending import JobEnd, from_bug, is_told, with_losses
 from agent.decide.facts import Finding
@@ -352,7 +352,7 @@ class Run:
 
     def _judge(self) -> None:
         """With what was read since it was certain, which has lines of its own."""
-        health = sentence(self.afterwards.findings)
+        health = health_sentence(self.afterwards.findings)
         judgement = self.judgement or self._judged()
         self.judgement = warned(judgement, [health]) if health else judgement
         self.waits = ""

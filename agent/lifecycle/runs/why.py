@@ -8,14 +8,13 @@ it what it hangs in, everybody is asked: afterwards nobody could tell.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
 from agent import wire
-from agent.clinic.probes.question import APART_SECONDS
-from agent.clinic.why.records import Collected, GroupProgress, PodRecords
+from agent.clinic.interface import APART_SECONDS, Collected, PodRecords, diagnose
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
@@ -172,7 +171,7 @@ class Why:
             pods=records,
             silent=silent,
             ranks=(spec.ranks or context.per_pod * pods) if knows_ranks(self._workload) else None,
-            apart=APART_SECONDS if any(group.entered_before is not None for group in groups(records)) else None,
+            apart=APART_SECONDS if any(one.looked_twice for one in records) else None,
             quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
             trigger=trigger,
             hang_seconds=self._pod.settings.hang_seconds,
@@ -241,9 +240,9 @@ class Why:
 
     def _judge_silence(self, first: Collected, second: Collected, began: float) -> None:
         """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
-        both = since(second, first, self._machine.now() - began)
+        both = second.after(first, self._machine.now() - began)
         found = decided(self._pod, both)
-        if moves(both) or found.status in ("moves", "waits"):
+        if both.moves or found.status in ("moves", "waits"):
             self._later(self._limit, lambda: self._look_in_silence(self._machine.now()))
             return
         printed = self._printed_before = self._printed()
@@ -268,45 +267,9 @@ def knows_ranks(workload: Workload) -> bool:
     return workload.kind == "everywhere" and workload.exclusive and workload.name != "script"
 
 
-def groups(pods: Iterable[PodRecords]) -> list[GroupProgress]:
-    return [group for pod in pods for process in pod.processes for group in process.groups]
-
-
-def moves(collected: Collected) -> bool:
-    """Has any rank entered another operation since the first look?"""
-    return any(group.entered_before not in (None, group.entered) for group in groups(collected.pods))
-
-
-def since(second: Collected, first: Collected, apart: float) -> Collected:
-    """The second of two looks, with how far ranks were at the first."""
-    before = {
-        (pod.pod, process.pid, group.group, group.backend): group
-        for pod in first.pods
-        for process in pod.processes
-        for group in process.groups
-    }
-
-    def with_before(pod: int, pid: int, group: GroupProgress) -> GroupProgress:
-        old = before.get((pod, pid, group.group, group.backend))
-        if old is None:
-            return group
-        return group._replace(entered_before=old.entered, completed_before=old.completed)
-
-    pods = []
-    for pod in second.pods:
-        processes = [
-            process._replace(groups=tuple(with_before(pod.pod, process.pid, group) for group in process.groups))
-            for process in pod.processes
-        ]
-        pods.append(pod._replace(processes=tuple(processes)))
-    return second._replace(pods=tuple(pods), apart=apart)
-
-
 def decided(pod: Pod, collected: Collected) -> Diagnosis:
     """What follows from it. A bug there must not keep a run from its end."""
     try:
-        from agent.clinic.why.deciding import diagnose
-
         return diagnose(collected)._replace(at=pod.machine.wall(), trigger=collected.trigger)
     except Exception:
         pod.log.error(f"why {collected.run} stands still cannot be decided: this is a bug\n{traceback.format_exc()}")

@@ -26,7 +26,7 @@ FILES = {
     "/job/well.xml": WELL.encode(),
     "/job/sick.xml": WELL.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>Reset<").encode(),
 }
-READ = "! grep -qs [r]uns.part_health /proc/[0-9]*/cmdline"
+READ = "! grep -qs [p]robes.counters /proc/[0-9]*/cmdline"
 """Nobody is reading devices any more."""
 
 

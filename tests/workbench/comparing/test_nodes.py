@@ -6,10 +6,11 @@ from typing import Any
 
 from agent.decide.result import Result
 from agent.report.heat import heat_maps
-from agent.report.page import render_comparison, render_run, render_series
+from agent.report.page import render_run
 from agent.report.reading import read_result
 from agent.workbench.comparing.key_figures import key_figures
 from agent.workbench.comparing.nodes import nodes_grid
+from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import NOON, pod, result, sweep, table
 
 COLUMNS = [("pod", ""), ("node", ""), ("pairs", ""), ("MB/s", "MB/s"), ("of usual", "%"), ("state", "")]
