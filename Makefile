@@ -28,14 +28,14 @@ test-faults: ## kill matrices and other long proofs
 	@scripts/setup.sh test
 	@$(bin)/pytest $(PYTEST) -m "faults and not long" --durations=10 $(ARGS)
 
-test-long: ## the rest of long matrices, every test of docs/faults.md N=10 times, then FAULTS=200 at random, from SEED=: hours, and never in CI
+test-long: ## the rest of long matrices, every test of docs/maintainers/faults.md N=10 times, then FAULTS=200 at random, from SEED=: hours, and never in CI
 	@scripts/setup.sh test
 	@status=0; \
 	$(bin)/pytest $(PYTEST) -m long || status=1; \
 	$(bin)/python -m tests.kubernetes.programs >/dev/null \
 		&& $(bin)/pytest -o faulthandler_timeout=7200 -m long tests/kubernetes || status=1; \
 	$(bin)/python scripts/steady.py --runs $(or $(N),10) --limit 14400 $(if $(SEED),--seed $(SEED)) -- $(PYTEST) \
-		$$(grep -o 'tests/[^`]*::[^`]*' docs/faults.md | sort -u) || status=1; \
+		$$(grep -o 'tests/[^`]*::[^`]*' docs/maintainers/faults.md | sort -u) || status=1; \
 	$(bin)/python -m tests.workbench.soak $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) || status=1; \
 	exit $$status
 

@@ -6,7 +6,7 @@
         print(ended.end.code)
 
 Everything raises AgentError: 69 where no agent lives, 75 when it ends meanwhile, and whatever the agent itself
-answers (docs/control-channel.md). A client that goes away ends nothing: a run goes on without it.
+answers (docs/maintainers/control-channel.md). A client that goes away ends nothing: a run goes on without it.
 """
 
 from __future__ import annotations

@@ -75,14 +75,16 @@ def test_troubleshooting_has_the_words_of_the_agent_and_the_chart() -> None:
 
 
 def test_every_message_is_documented() -> None:
-    listed = set(rows(doc("docs/control-channel.md")))
+    listed = set(rows(doc("docs/maintainers/control-channel.md")))
     missing = (set(COORDINATOR_SAYS) | set(WORKER_SAYS)) - listed
-    assert missing == set(), "docs/control-channel.md has no row for them"
+    assert missing == set(), "docs/maintainers/control-channel.md has no row for them"
 
 
 @pytest.mark.parametrize("lease", [3.0, 12.0, 30.0, 600.0])
 def test_beats_are_as_often_as_documented(lease: float) -> None:
-    found = re.search(r"a beat every (\d+) s, .* and never fewer than six per lease", doc("docs/control-channel.md"))
+    found = re.search(
+        r"a beat every (\d+) s, .* and never fewer than six per lease", doc("docs/maintainers/control-channel.md")
+    )
     assert found is not None and beat_seconds(lease) == min(float(found[1]), lease / 6)
 
 
@@ -93,7 +95,7 @@ def test_the_readme_names_every_verb() -> None:
 (LEASE,) = (float(one.default or 0) for one in SETTINGS if one.name == "A4_LEASE_SECONDS")
 QUOTES = {
     "README.md": f"every pod learns of it within {LEASE + beat_seconds(LEASE):g} s",
-    "docs/faults.md": f"a lease ({LEASE:g} s) and a beat ({beat_seconds(LEASE):g} s)",
+    "docs/maintainers/faults.md": f"a lease ({LEASE:g} s) and a beat ({beat_seconds(LEASE):g} s)",
     "docs/performance.md": f"Pods are lost when their lease of {LEASE:g} s is over",
     "docs/runs.md": f"at most for a lease ({LEASE:g} s)",
     "docs/sync.md": f"`A4_LEASE_SECONDS` ({LEASE:g})",
@@ -106,7 +108,11 @@ def test_pages_quote_the_lease_and_the_beat() -> None:
 
 
 def test_every_fault_has_a_test() -> None:
-    table = [line for line in doc("docs/faults.md").splitlines() if line.startswith("| ") and "| fault |" not in line]
+    table = [
+        line
+        for line in doc("docs/maintainers/faults.md").splitlines()
+        if line.startswith("| ") and "| fault |" not in line
+    ]
     named = [re.findall(r"`(tests/[^`]+)`", line.rpartition(" | ")[2]) for line in table]
     assert table and all(named), [line for line, tests in zip(table, named, strict=True) if not tests]
     for test in sorted(set().union(*named)):

@@ -1,4 +1,4 @@
-"""Messages of the control channel: one JSON object per line (docs/control-channel.md)."""
+"""Messages of the control channel: one JSON object per line (docs/maintainers/control-channel.md)."""
 
 # Annotations are not postponed here: a NamedTuple compiles each that is a text, at every start.
 

@@ -1,6 +1,6 @@
 """What the agent answers of a run: `Client` returns these, the coordinator and each pod make them.
 
-Their JSON is that of docs/control-channel.md, by the names of the fields.
+Their JSON is that of docs/maintainers/control-channel.md, by the names of the fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong in whole clusters and no other test here brings about: docs/faults.md has the list."""
+"""What goes wrong in whole clusters and no other test here brings about: docs/maintainers/faults.md has the list."""
 
 from __future__ import annotations
 

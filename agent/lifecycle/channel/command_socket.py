@@ -1,4 +1,5 @@
-"""Where this pod's own commands ask the agent: one JSON object per line on a Unix socket (docs/control-channel.md).
+"""Where this pod's own commands ask the agent: one JSON object per line on a Unix socket
+(docs/maintainers/control-channel.md).
 
 Whoever can open the socket may do everything, so its directory is root's own and nothing is checked here but the form.
 """

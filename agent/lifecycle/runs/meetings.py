@@ -1,4 +1,4 @@
-"""Where the processes of a run, one on each pod, wait for each other: op `arrive` (docs/control-channel.md)."""
+"""Where the processes of a run, one on each pod, wait for each other: op `arrive` of the control channel."""
 
 from __future__ import annotations
 
