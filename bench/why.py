@@ -19,7 +19,7 @@ from bench import torch_stand_in
 from bench.exec import STATE
 from bench.figures import Figure, bare
 
-RECORDING = Path(__file__).resolve().parent.parent / "tests" / "health" / "recorded" / "sleep.json"
+RECORDING = Path(__file__).resolve().parent.parent / "tests" / "clinic" / "recorded" / "sleep.json"
 SCRIPT = f"""
 for local in 0 1; do
     RANK=$((2 * NODE_RANK + local)) LOCAL_RANK=$local {sys.executable} -I {torch_stand_in.__file__} \

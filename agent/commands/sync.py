@@ -1,35 +1,36 @@
-"""`a4-agent sync`: what pods tell each other through a shared directory."""
+"""`a4-agent sync`: what pods tell each other through their agents."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
 
 from agent.commands.options import add_seconds, checked, pods
 from agent.commands.printing import print_json
+from agent.connection import ANSWER_SECONDS, Connection, content
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
-from agent.decide.setting_values import path, seconds, whole
-from agent.decide.subset import index_range, ranges
-from agent.decide.sync.facts import Fact, fact_name
-from agent.decide.sync.waiting import WaitOutcome
+from agent.decide.setting_values import seconds, whole
+from agent.decide.subset import index_range, pods_text, ranges
+from agent.decide.sync.facts import MOST_MESSAGE, OLD_FLAGS, Fact, fact_name, old_flags
 from agent.decide.tables import Cell, render
 from agent.decide.words import count_text
-from agent.errors import UsageError
+from agent.errors import AgentError, Exit, PeerLost, UsageError
+from agent.lifecycle.waits import REPORT_SECONDS
 from agent.log import utc
 from agent.output import say
-from agent.settings import Found, read_settings
-from agent.wire import to_json
-
-if TYPE_CHECKING:
-    from agent.lifecycle.sharing.member import Member
+from agent.paths import RunDir
+from agent.settings import Found, Settings, read_settings
+from agent.wire import from_json, to_json
 
 DESCRIPTION = """\
-Lets pods wait for each other through a directory that all of them share (NFS, Lustre; A4_SHARED_DIR). It needs
-nothing but that directory. What was set in an earlier run, attempt or start of pod 0 does not count.
+Lets pods wait for each other. Pod 0's agent keeps what pods have set, for each run and for the job: what was set
+in an earlier run, or by an earlier attempt of the job, does not count.
 """
 EPILOG = """\
 examples:
@@ -46,7 +47,7 @@ DEFAULT_TIMEOUT = 14400.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="sync_verb", metavar="VERB", required=True)
-    setting = _add_verb(verbs, "set", _set, "say that NAME is done in this pod")
+    _add_verb(verbs, "set", _set, "say that NAME is done in this pod")
     waiting = _add_verb(
         verbs, "wait", _wait, "wait until NAME is done in other pods; ends with their code if one fails"
     )
@@ -57,24 +58,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PODS",
         help="all, or indices such as 0,2-5 (default: 0, in a run its first pod)",
     )
-    text = f"end with 124, or with 69 where a pod was never heard (default: {DEFAULT_TIMEOUT:.0f})"
+    text = f"end with 124 (default: {DEFAULT_TIMEOUT:.0f})"
     add_seconds(waiting, "--timeout", seconds("600"), text, default=DEFAULT_TIMEOUT)
     failing = _add_verb(verbs, "fail", _fail, "say that NAME has failed in this pod: all who wait for it end")
     failing.add_argument(
         "--code", type=checked(whole(1, 255)), default=1, metavar="N", help="with which exit code they end (default: 1)"
     )
     failing.add_argument("--message", default="", metavar="TEXT", help="what they say")
-    for beating in (setting, waiting, failing):
-        beating.add_argument(
-            "--while",
-            dest="owner",
-            type=checked(whole(1, 2**22)),
-            default=0,
-            metavar="PID",
-            help="this pod counts as alive until this process ends, such as $$ in a script (default: the run's "
-            "first process in this pod or, outside a run, the container's)",
-        )
-    listing = _add_verb(verbs, "list", _list, "list current facts", named=False)
+    listing = _add_verb(verbs, "list", _list, "list what is set", named=False)
     listing.add_argument("--json", action="store_true", help="one JSON object")
     _add_verb(verbs, "clean", _clean, "take NAME away, as if no pod had set it or had failed")
 
@@ -86,63 +77,114 @@ def _add_verb(
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     if named:
         parser.add_argument("name", type=checked(fact_name), metavar="NAME", help="what it is about, such as download")
-    parser.add_argument(
-        "--dir", type=checked(path), metavar="DIR", help="the shared directory, instead of A4_SHARED_DIR"
-    )
-    parser.add_argument(
-        "--job",
-        action="store_true",
-        help="apply to the whole job, not only to the current run",
-    )
+    parser.add_argument("--job", action="store_true", help="apply to the whole job, not only to the current run")
     parser.set_defaults(act=act)
     return parser
 
 
-def run(args: argparse.Namespace) -> int:
-    """0, or the code with which a wait ended. Raises AgentError for a directory that cannot be used."""
-    from agent.lifecycle.sharing.member import Member
+class Member(NamedTuple):
+    """This pod, as one of those that take part."""
 
-    environ = {**os.environ, **({"A4_SHARED_DIR": args.dir} if args.dir else {})}
-    settings, _ = read_settings(environ, Found())
-    if getattr(args, "owner", 0) and not os.path.exists(f"/proc/{args.owner}"):
-        raise UsageError(f"--while {args.owner}: there is no such process")
+    settings: Settings
+    run: str
+    """Empty: the whole job."""
+    pods: Sequence[int]
+    """Those that take part, the one that leads first."""
+    agent: Connection
+
+    @property
+    def leads(self) -> bool:
+        return self.settings.index == self.pods[0]
+
+    def ask(self, op: str, patience: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Ask pod 0's agent through this pod's. Raises AgentError."""
+        return content(self.agent.answer(self.agent.send(op, {"run": self.run, **fields}), patience))
+
+    def flags(self, name: str) -> list[tuple[str, str]]:
+        """Directory and file of the flags that old scripts look for under this name."""
+        prefix = self.settings.hostname_prefix
+        return old_flags(name, os.environ.get("JOB_ID", ""), prefix) if self.settings.shared_dir else []
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, or the code with which a wait ended. Raises AgentError: 69 where no agent or no cluster is, 75 when a pod is
+    lost, 73 when a flag for old scripts cannot be written."""
+    settings, _ = read_settings(os.environ, Found())
     run_id = "" if args.job else os.environ.get("A4_RUN", "")
     of_run = os.environ.get("A4_RUN_PODS", "") if run_id else ""
     taking_part = [int(word) for word in of_run.split(",")] if of_run else range(settings.nnodes)
-    member = Member(settings, run_id, taking_part, say)
-    try:
-        member.open()
+    with closing(Connection(RunDir(settings.run_dir).socket)) as agent:
+        member = Member(settings, run_id, taking_part, agent)
+        if member.leads and member.ask("begin")["first"]:
+            with suppress(AgentError):  # those of an earlier attempt; only old scripts would take them for new ones
+                _change_flags(member, OLD_FLAGS, set_them=False)
         code: int = args.act(args, member)
         return code
-    finally:
-        member.close()
 
 
 def _set(args: argparse.Namespace, member: Member) -> int:
-    """Say that it is done; the beat shows others that this pod is alive."""
-    member.beat(args.owner)
-    return _end(member.put(Fact(args.name, member.pod)))
+    if member.leads:
+        _change_flags(member, [args.name], set_them=True)
+    member.ask("set", fact=to_json(Fact(args.name, member.settings.index)))
+    return 0
 
 
 def _fail(args: argparse.Namespace, member: Member) -> int:
-    """Say that it failed. What others will print of it is masked here: they do not know the secrets of this pod."""
-    member.beat(args.owner)
-    message = Masker(secret_values(os.environ, listed(os.environ))).text(args.message)
-    return _end(member.put(Fact(args.name, member.pod, failed=True, code=args.code, message=message)))
+    """What others will print of it is masked here: they do not know the secrets of this pod."""
+    message = Masker(secret_values(os.environ, listed(os.environ))).text(args.message)[:MOST_MESSAGE]
+    fact = Fact(args.name, member.settings.index, failed=True, code=args.code, message=message)
+    member.ask("set", fact=to_json(fact))
+    _change_flags(member, [args.name], set_them=False)
+    return 0
+
+
+def _change_flags(member: Member, names: Collection[str], *, set_them: bool) -> None:
+    """Write or take away the flags of these names for old scripts. Raises DirectoryUnusable."""
+    flags = [flag for name in names for flag in member.flags(name)]
+    if not flags:
+        return
+    from agent.lifecycle.sharing.directory import SharedDirectory
+
+    directory = SharedDirectory(member.settings.shared_dir, f"A4_SHARED_DIR={member.settings.shared_dir}")
+    try:
+        directory.open()
+        for folder, file in flags:
+            if set_them:
+                directory.put(folder, file, f"{member.run or 'job'}\n")
+            else:
+                directory.remove(folder, file)
+    finally:
+        directory.close()
 
 
 def _wait(args: argparse.Namespace, member: Member) -> int:
-    """Wait for the pods that were named, while this one shows that it is alive."""
-    wanted = {member.lead} if args.origin is None else _indices(args.origin, member.pods)
-    member.beat(args.owner)
-    return _end(member.wait(args.name, wanted, args.timeout))
+    """Wait for the pods that were named, and say every 30 s which are missing."""
+    wanted = {member.pods[0]} if args.origin is None else _indices(args.origin, member.pods)
+    began = time.monotonic()
+    while True:
+        left = max(0.0, began + args.timeout - time.monotonic())
+        patience = min(left, REPORT_SECONDS)
+        told = member.ask("await", patience + ANSWER_SECONDS, name=args.name, pods=sorted(wanted), seconds=patience)
+        if "failed" in told:
+            return _failed(from_json(Fact, told["failed"]))
+        if "gone" in told:
+            why = "; ".join(f"pod {pod}: {reason}" for pod, reason in told["gone"].items())
+            raise PeerLost(f"{args.name} is not set, and will not be: {why}")
+        if "done" in told:
+            return 0
+        missing = told["missing"]
+        many = f" ({len(missing)} of {len(wanted)})" if len(wanted) > 1 else ""
+        waiting = f"waiting for {pods_text(missing)}{many} to set {args.name}"
+        if left <= patience:
+            say(f"time is up: {waiting}")
+            return Exit.TIME_LIMIT
+        say(f"{waiting} for {time.monotonic() - began:.0f} s")
 
 
-def _end(outcome: WaitOutcome) -> int:
-    """Say why a wait did not end well; returns the exit code."""
-    if outcome.code:
-        say("\n  ".join(filter(None, (outcome.what, outcome.hint))))
-    return int(outcome.code)
+def _failed(fact: Fact) -> int:
+    why = f": {fact.message}" if fact.message else ""
+    say(f"pod {fact.pod} says that {fact.name} failed{why}")
+    return fact.code or 1
 
 
 def _indices(words: Sequence[str], pods: Sequence[int]) -> set[int]:
@@ -157,26 +199,23 @@ def _indices(words: Sequence[str], pods: Sequence[int]) -> set[int]:
 
 
 def _list(args: argparse.Namespace, member: Member) -> int:
-    """Print the facts that count. A file that is damaged is a warning: it must not hide the others."""
-    listed = member.list()
+    answer = member.ask("facts")
     if args.json:
-        print_json({"directory": member.job, **to_json(listed)})
+        print_json(answer)
         return 0
-    if not listed.start:
-        say(f"pod {member.lead} is not heard: nothing counts (it is heard from its first a4-agent sync on)")
+    facts = [from_json(Fact, one) for one in answer["facts"]]
     rows: list[list[Cell]] = [
         [fact.name, fact.pod, f"failed ({fact.code})" if fact.failed else "done", utc(fact.time), fact.message]
-        for fact in listed.facts
+        for fact in facts
     ]
     if rows:
         sys.stdout.write(render(["name", "pod", "state", "since", "message"], rows))
-    for file, why in listed.problems.items():
-        say(f"warning: {file} does not count: {why}")
     return 0
 
 
 def _clean(args: argparse.Namespace, member: Member) -> int:
     """Take away what all pods have said under this name."""
-    count = member.clean(args.name)
-    say(f"{count_text(count, 'file')} of {args.name} taken away")
+    count = member.ask("forget", name=args.name)["count"]
+    _change_flags(member, [args.name], set_them=False)
+    say(f"{args.name} of {count_text(count, 'pod')} taken away")
     return 0

@@ -92,6 +92,7 @@ class Coordinator:
         self._commands.open()
         self._preparing.start_sshd(lambda: None)
         self._preparations.start()
+        self._bookings.start()
         self._preparing.gather_inventory(self._preparations.own_inventory)
         self._forming.start()
 

@@ -139,6 +139,11 @@ class FakeAgent:
         """Op → why it is refused."""
         self.code = 0
         """The job's code, for `release`."""
+        self.first = False
+        """Whether nobody has said `begin` before."""
+        self.facts: list[dict[str, Any]] = []
+        self.awaited: list[dict[str, Any]] = []
+        """What those who wait for facts are told, one after the other."""
         self._pods = pods
         self._connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -269,6 +274,22 @@ class FakeAgent:
                 if self._closing or (news and pod not in run.silent):
                     return piece
                 self.changed.wait(PATIENCE)
+
+    def _begin(self, request: dict[str, Any]) -> dict[str, Any]:
+        first, self.first = self.first, False
+        return {"first": first}
+
+    def _set(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"facts": self.facts}
+
+    def _await(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self.awaited.pop(0)
+
+    def _forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"count": len(self.facts)}
 
     def _verdict(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request["run"])

@@ -1,4 +1,4 @@
-"""What files in a shared directory say: names, contents under a checksum, beats, mounts, claims."""
+"""Names that pods set, and what files in a shared directory say: contents under a checksum, mounts, claims."""
 
 from __future__ import annotations
 
@@ -9,23 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.sync import claims, facts
-from agent.decide.sync.beats import LEADER_SECONDS, Beats, beat_seconds, beats, poll_seconds
 from agent.decide.sync.mounts import BUCKETS, DirectoryMount, check_mount
 from agent.errors import DirectoryUnusable
 
 NONCE = "0123456789abcdef" * 2
-PLACE = facts.FactPlace("jobs/e", NONCE)
-NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
-FACTS = st.builds(
-    facts.Fact,
-    name=NAMES,
-    pod=st.integers(0, 99_999),
-    failed=st.booleans(),
-    code=st.integers(0, 255),
-    message=st.text(max_size=50),
-    host=st.text(max_size=20),
-    time=st.floats(0, 1e10),
-)
 
 # Names and contents
 
@@ -33,58 +20,12 @@ FACTS = st.builds(
 @pytest.mark.parametrize("name", ["download", "download_complete", "a.b-c", "7", "x" * 100])
 def test_a_name(name: str) -> None:
     assert facts.fact_name(name) == name
-    assert facts.name_of(facts.Fact(name, 3).file) == facts.name_of(facts.Fact(name, 3, failed=True).file) == name
 
 
-BEAT = f"pod.0.{NONCE}"
-
-
-def test_what_is_no_name_no_file_of_a_fact_and_no_beat() -> None:
-    for name in ("", ".", "..", ".x", "-x", "a/b", "a b", "ä", "x" * 101, "a\n"):
-        with pytest.raises(ValueError, match="a name of at most"):
-            facts.fact_name(name)
-    assert not [file for file in ("done.x", "done.x.a", "done..1", "other.x.1", "", ".done.x.1") if facts.name_of(file)]
-    assert facts.name_of("done.x.1.tmp") in ("", "x.1")
-    others = ["pod.0", BEAT, f"{BEAT}.x", f"pod.a.{NONCE}.1", f".{BEAT}.1", "pod.0.abc.1"]
-    assert list(beats(others)) == []
-
-
-@given(data=st.data(), fact=FACTS)
-def test_a_fact_is_read_as_it_was_written(data: st.DataObject, fact: facts.Fact) -> None:
-    """What is torn or changed is none."""
-    text = facts.write_fact(fact, PLACE)
-    assert facts.read_fact(fact.file, text, PLACE) == fact
-    assert facts.name_of(fact.file) == fact.name
-    long = fact._replace(message="m" * 2 * facts.MOST_MESSAGE)
-    assert len(facts.read_fact(long.file, facts.write_fact(long, PLACE), PLACE).message) == facts.MOST_MESSAGE
-    at = data.draw(st.integers(0, len(text) - 1))
-    torn = data.draw(st.sampled_from([text[:at], text[:at] + "~" + text[at + 1 :], text + "x", "\0" * len(text)]))
-    with pytest.raises(ValueError):
-        facts.read_fact(fact.file, torn, PLACE)
-
-
-@given(fact=FACTS, other=FACTS, start=st.sampled_from([NONCE, "f" * 32]), job=st.sampled_from(["jobs/e", "jobs/f"]))
-def test_a_fact_counts_only_where_it_belongs(fact: facts.Fact, other: facts.Fact, start: str, job: str) -> None:
-    place = facts.FactPlace(job, start)
-    if (other.file, place) != (fact.file, PLACE):
-        with pytest.raises(ValueError, match="it belongs to"):
-            facts.read_fact(other.file, facts.write_fact(fact, PLACE), place)
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "it is empty"),
-        ("{}", "its checksum is wrong"),
-        ("{}\n", "its checksum is wrong"),
-        (facts.seal({})[:-1], "its checksum is wrong"),
-        (facts.seal({}), "name is missing"),
-        (facts.seal({"name": "x", "pod": "0", "job": "", "start": ""}), "pod is not a whole number"),
-    ],
-)
-def test_why_it_is_no_fact(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        facts.read_fact("done.x.0", text, PLACE)
+@pytest.mark.parametrize("name", ["", ".", "..", ".x", "-x", "a/b", "a b", "ä", "x" * 101, "a\n"])
+def test_what_is_no_name(name: str) -> None:
+    with pytest.raises(ValueError, match="a name of at most"):
+        facts.fact_name(name)
 
 
 @given(data=st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())))
@@ -100,12 +41,13 @@ def test_every_text_has_a_folder_of_its_own(texts: list[str]) -> None:
         assert 0 < len(name.encode()) <= 255 and "/" not in name and not name.startswith(".")
 
 
-def test_directories_of_jobs_and_claims() -> None:
-    assert facts.job_directory("uid.0.1", "") == ".a4-agent/jobs/uid.0.1"
-    assert facts.job_directory("uid.0.1", "script-1a") == ".a4-agent/jobs/uid.0.1@script-1a", (
-        "a run of a job is another"
-    )
-    assert facts.job_directory("../../etc", "") == ".a4-agent/jobs/%2E.%2F..%2Fetc"
+@pytest.mark.parametrize("text", ["", "{}", "{}\n", facts.seal({})[:-1], facts.seal({"a": 1}).replace("1", "2", 1)])
+def test_what_is_torn_or_changed_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"empty|checksum"):
+        facts.unseal(text)
+
+
+def test_the_directory_of_a_claim() -> None:
     assert claims.claim_directory("ckpts/Qwen3") == ".a4-agent/claims/ckpts%2FQwen3"
 
 
@@ -122,59 +64,6 @@ def test_directories_of_jobs_and_claims() -> None:
 def test_flags_of_old_scripts(name: str, job_id: str, prefix: str, expected: list[str]) -> None:
     found = ["/".join(flag) for flag in facts.old_flags(name, job_id, prefix)]
     assert found == [path.replace("…", "conversion_complete_flag") for path in expected]
-
-
-# Beats
-
-
-COUNTS = st.lists(st.tuples(st.floats(0, 5), st.one_of(st.none(), st.integers(0, 20))), max_size=30)
-
-
-@given(looks=COUNTS, fresh=st.booleans())
-def test_only_who_goes_on_is_heard(looks: list[tuple[float, int | None]], fresh: bool) -> None:
-    """Whatever is listed when: a number that does not grow is left from any time ago, unless nothing is old."""
-    seen = Beats(lease=3.0, fresh=fresh)
-    now, most, last = 0.0, -1 if fresh else None, None
-    for seconds, count in looks:
-        now += seconds
-        seen.look(now, [f"{BEAT}.{count}"] if count is not None else [])
-        if count is not None:
-            last = now if most is not None and count > most else last
-            most = max(count, most if most is not None else count)
-        assert seen.heard(0) == ({NONCE} if last is not None else set())
-        assert seen.silence(0) == (None if last is None else pytest.approx(now - last))
-        assert seen.silent_pods([0, 1]) == ({0: now - last} if last is not None and now - last > 3.0 else {})
-
-
-def test_who_did_not_look_for_long_blames_nobody() -> None:
-    seen = Beats(lease=12.0)
-    for now, count in ((0.0, 1), (1.0, 2), (30.0, 2)):
-        seen.look(now, [f"pod.0.{NONCE}.{count}"])
-    assert seen.silent_pods([0]) == {}
-    for now in (36.0, 43.0):
-        seen.look(now, [f"pod.0.{NONCE}.2"])
-    assert seen.silent_pods([0]) == {0: 13.0}
-
-
-def test_a_pod_started_again_is_not_silent() -> None:
-    seen = Beats(lease=3.0)
-    for now, names in [(0.0, ["0.1"]), (1.0, ["0.2", "f.7"]), (5.0, ["0.2", "f.8"])]:
-        seen.look(now, [f"pod.2.{name[0] * 32}.{name[2]}" for name in names])
-    assert seen.heard(2) == {"0" * 32, "f" * 32}
-    assert seen.silent_pods([2]) == {}
-
-
-@given(leads=st.booleans(), lease=st.floats(0.1, 600), pods=st.integers(1, 1024))
-def test_a_lease_has_room_for_several_beats(leads: bool, lease: float, pods: int) -> None:
-    seconds = beat_seconds(lease, pods, leads=leads)
-    assert 0 < seconds <= lease / 6
-    assert not leads or seconds <= LEADER_SECONDS
-
-
-@given(chance=st.floats(0, 1), pods=st.integers(1, 1024))
-def test_looks_are_spread(chance: float, pods: int) -> None:
-    least = 0.8 if pods <= 64 else 4.0
-    assert least <= poll_seconds(pods, chance) <= 1.51 * least
 
 
 # Mounts
@@ -255,3 +144,8 @@ def test_an_old_listing_and_a_contender_that_stood_still_take_nothing() -> None:
     assert contender.look(101.0, ["term.1", "free.1"]) == 0
     assert contender.look(200.0, ["term.1", "term.2"]) == 0
     assert contender.look(209.0, ["term.1", "term.2"]) == 0
+
+
+@given(chance=st.floats(0, 1))
+def test_looks_are_spread(chance: float) -> None:
+    assert 0.8 <= claims.poll_seconds(chance) <= 1.21

@@ -251,6 +251,8 @@ class FakeMachine:
         if "agent.clinic.probes.counters" in argv:
             said, needed = self.pod.readings[0], self.pod.reading_seconds
             self.pod.readings = self.pod.readings[1:] or self.pod.readings
+        elif "flags" in argv:
+            said, needed = dict(self.pod.flags), self.pod.reading_seconds
         elif "doctor" in argv:
             said, needed = self.pod.health, self.pod.reading_seconds
         else:

@@ -94,6 +94,8 @@ class FakePod(FakeStorage):
         """What it says in short when it is asked for evidence."""
         self.readings: list[Mapping[str, Any]] = [COUNTED]
         """What its devices count, before and after each run; the last one stays."""
+        self.flags: dict[str, str] = {}
+        """Flags of old scripts on shared storage, as share-files.py shows them."""
         self.health: Mapping[str, Any] = {}
         """What doctor reads there."""
         self.reading_seconds: float | None = 0.05

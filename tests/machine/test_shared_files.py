@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import SystemFault
-from agent.machine.beating import Beating, BeatPlan, is_beating, keep_beating
 from agent.machine.shared_files import SharedAnswer, SharedCommand, SharedFiles, look
+from agent.paths import own_program
 from tests.machine.waiting import wait_until
 
 LATE, EVER = 0.0, float("1e12")
@@ -143,69 +142,28 @@ def test_a_thread_waits_for_another_s_command_only_until_its_time(files: SharedF
     assert answers == [SharedAnswer("x")]
 
 
-# Beats
+# Flags of old scripts
 
 
-@pytest.fixture
-def life() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that a pod beats as long as."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        yield process
-        process.communicate()
+def flags(path: Path, *folders: str) -> dict[str, str]:
+    argv = own_program("share-files.py", str(path), "flags", *folders)
+    found: dict[str, str] = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    return found
 
 
-def beat(path: Path, life: subprocess.Popen[bytes], pod: int = 0) -> Beating:
-    plan = BeatPlan(str(path / "shared"), "jobs/e", pod, 0.05, 300.0, life.pid)
-    return keep_beating(str(path / f"run-{pod}"), "e", plan)
-
-
-def count(path: Path, nonce: str) -> int:
-    """The number of the newest beat; -1 for none."""
-    try:
-        names = os.listdir(path / "shared" / "jobs" / "e")
-    except FileNotFoundError:
-        return -1
-    return max((int(name.rpartition(".")[2]) for name in names if nonce in name and name != nonce), default=-1)
-
-
-def test_beats_go_on_until_the_process_that_they_stand_for_ends(tmp_path: Path, life: subprocess.Popen[bytes]) -> None:
-    (tmp_path / "shared").mkdir()
-    first = beat(tmp_path, life)
-    assert (first.new, first.lost) == (True, 0.0)
-    wait_until(lambda: count(tmp_path, first.nonce) > 3)
-    assert beat(tmp_path, life) == Beating(first.nonce)  # it goes on
-    life.communicate()
-    wait_until(lambda: not is_beating(str(tmp_path / "run-0" / "e")))
-    assert (tmp_path / "shared" / "jobs" / "e" / first.nonce).is_dir()
-
-
-def test_no_process_beats_that_cannot_leave_the_run_it_is_to_outlive(
-    tmp_path: Path, life: subprocess.Popen[bytes]
-) -> None:
-    (tmp_path / "shared").mkdir()
-    plan = BeatPlan(str(tmp_path / "shared"), "jobs/e", 1, 0.05, 300.0, life.pid, cgroup=str(tmp_path / "none"))
-    with pytest.raises(SystemFault, match="cannot be started"):
-        keep_beating(str(tmp_path / "run"), "e", plan)
-    assert not is_beating(str(tmp_path / "run" / "e"))
-
-
-def test_a_worker_waits_for_the_folder_that_pod_0_makes(tmp_path: Path, life: subprocess.Popen[bytes]) -> None:
-    (tmp_path / "shared").mkdir()
-    worker = beat(tmp_path, life, pod=1)
-    assert count(tmp_path, worker.nonce) == -1
-    assert tree(tmp_path / "shared") == []
-    beat(tmp_path, life)
-    wait_until(lambda: count(tmp_path, worker.nonce) > 3)
-
-
-@pytest.mark.parametrize("mark", ["exec-1", "exec-2", ""])
-def test_the_first_process_of_a_run_whatever_sessions_it_makes(mark: str) -> None:
-    code = (
-        "import os, subprocess, sys; from agent.machine.beating import first_of_run; print(os.getpid(), flush=True); "
-    )
-    inner = "print(first_of_run('exec-1'), os.getpid(), flush=True)"
-    middle = f"{code}subprocess.run([sys.executable, '-c', {code + inner!r}], start_new_session=True)"
-    env = {**os.environ, **({"A4_RUN": mark} if mark else {})}
-    done = subprocess.run([sys.executable, "-c", middle], env=env, capture_output=True, text=True, check=True)
-    outer, _, found, own = done.stdout.split()
-    assert found == (outer if mark == "exec-1" else own)
+def test_flags_are_listed_and_told_apart(tmp_path: Path) -> None:
+    """One that is made again, or touched, is another one. A link in the directory is not followed."""
+    assert flags(tmp_path, "sync_flags_a") == {}
+    flag = tmp_path / "sync_flags_a" / "download_complete_flag"
+    flag.parent.mkdir()
+    flag.touch()
+    (flag.parent / "other").touch()
+    first = flags(tmp_path, "sync_flags_a", "sync_flags_b")
+    assert list(first) == ["sync_flags_a/download_complete_flag"]
+    assert flags(tmp_path, "sync_flags_a") == first
+    os.utime(flag, ns=(7, 7))
+    assert flags(tmp_path, "sync_flags_a") != first
+    (tmp_path / "sync_flags_c").symlink_to(flag.parent)
+    argv = own_program("share-files.py", str(tmp_path), "flags", "sync_flags_c")
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.stdout == "" and "is a symbolic link, and not followed" in done.stderr

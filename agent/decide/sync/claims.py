@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agent.decide.sync.beats import STALLED_SECONDS
 from agent.decide.sync.facts import TOP, folder
 
+STALLED_SECONDS = 10.0
+"""Who has not looked for so long was stopped itself: it begins to count anew."""
 FENCE = 2 / 3
 """Part of the lease after which a holder without a beat has lost its claim: before anybody else may have it."""
 _FILE = re.compile(r"(?:term\.(\d{1,18})|free\.(\d{1,18})|beat\.(\d{1,18})\.([0-9a-f]{32})\.(\d{1,18}))")
@@ -82,6 +83,11 @@ class Contender:
     def holder(self) -> str:
         """The file that says who has it; empty when nobody does."""
         return "" if self._seen.free else term_file(self._seen.term)
+
+
+def poll_seconds(chance: float) -> float:
+    """Until the next look at the directory; `chance`, from 0 to 1, keeps pods from looking all at once."""
+    return 0.8 + 0.4 * chance
 
 
 def is_mine(names: Iterable[str], term: int) -> bool:

@@ -17,6 +17,8 @@ from agent.errors import ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
+from agent.lifecycle.runs.facts import Facts
+from agent.lifecycle.runs.old_flags import OldFlags
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.results import keep_early, keep_results
 from agent.lifecycle.runs.run_values import certain_end, run_summary
@@ -45,6 +47,17 @@ class Bookings:
         self.current: Run | None = None
         """The run that has the cluster for itself."""
         self._when_idle: Callable[[], object] | None = None
+        self.facts = Facts(pod.machine, lambda indices: {})
+        """Those of the job. Nobody waits for a pod that is lost: then the job ends."""
+        self._flags = OldFlags(pod)
+
+    def start(self) -> None:
+        """What old scripts have left does not count."""
+        self._flags.look(lambda: self._flags.follow(self.facts, 0))
+
+    def facts_of(self, called: str) -> Facts:
+        """Those of a run or, without a name, of the job. Raises MissingProgram (66)."""
+        return self.find(called).facts if called else self.facts
 
     @property
     def idle(self) -> bool:
@@ -80,6 +93,7 @@ class Bookings:
             context = replace(context, spec=spec._replace(name=free_name(spec.name, self._names)))
             self._names[context.spec.name] = context.run_id
         run = Run(pod, context, self._preparations, self._roster, self._early, self._judged, first)
+        self._flags.follow(run.facts, context.indices[0])
         self._runs[run.run_id] = run
         if run.workload.exclusive:
             self.current = run
@@ -96,7 +110,16 @@ class Bookings:
             self._note(run)
             if not run.first:
                 self._pod.log.info(f"{run.context.spec.by} runs {run.title}")
-        self._preparations.when_ready(run.context.indices, run.start, baselines=run.workload.uses_baselines)
+        prepare, indices, baselines = self._preparations.when_ready, run.context.indices, run.workload.uses_baselines
+        if run.first or not run.workload.exclusive:  # the job has just looked; a short command looks for nothing
+            prepare(indices, run.start, baselines=baselines)
+            return
+
+        def looked() -> None:
+            self._flags.follow(run.facts, indices[0])
+            prepare(indices, run.start, baselines=baselines)
+
+        self._flags.look(looked)
 
     def close(self, run: Run, seconds: float) -> None:
         """Store what came of it, files of the user's within that time, and let every pod note that it is over."""
@@ -105,6 +128,7 @@ class Bookings:
             self._keep(run, lambda: keep_results(self._pod, run, seconds))
             self._note(run)
         run.forget_output()
+        self._flags.over(run.facts)
 
     def _early(self, run: Run) -> None:
         """Pods still read their devices: its end is said and stored meanwhile."""

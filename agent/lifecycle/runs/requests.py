@@ -17,6 +17,7 @@ from agent.lifecycle.channel.questions import Answer, handled
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
+from agent.lifecycle.runs.facts import OPS as FACT_OPS
 from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.run_values import certain_end, run_end, run_info
@@ -52,8 +53,8 @@ class CoordinatorRequests:
             self._why(self._bookings.find(str(fields.get("run", ""))), fields.get("records") is True, answer)
         elif op == "clocks":
             self._roster.compare_clocks(lambda found: answer({"ok": {str(i): wire.to_json(found[i]) for i in found}}))
-        elif op in ("arrive", "tell"):
-            self._said(op, self._bookings.find(str(fields["run"])), fields, answer)
+        elif op in ("arrive", "tell", *FACT_OPS):
+            self._said(op, str(fields["run"]), fields, answer)
         elif op == "cancel":
             self._cancel(fields)
             answer({"ok": {}})
@@ -69,8 +70,12 @@ class CoordinatorRequests:
         else:
             run.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, run))}))
 
-    def _said(self, op: str, run: Run, fields: dict[str, Any], answer: Answer) -> None:
+    def _said(self, op: str, called: str, fields: dict[str, Any], answer: Answer) -> None:
         """A program of a run has something to say to those on other pods, or to people."""
+        if op in FACT_OPS:
+            self._bookings.facts_of(called).handle(op, fields, answer)
+            return
+        run = self._bookings.find(called)
         if op == "arrive":
             run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
         else:

@@ -7,7 +7,7 @@ depend on which pod is faster whether ranks find the files, and the ports, that 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from agent.clinic.interface import health_sentence
@@ -24,6 +24,7 @@ from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
+from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, warned
 from agent.lifecycle.runs.meetings import Meetings
@@ -90,6 +91,7 @@ class Run:
         self.answerable = Once()
         """Everything that those who wait for it may look at next is written, or is known not to be."""
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
+        self.facts = Facts(pod.machine, self._gone)
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
         self.why = Why(pod, workload, context, roster, lambda: self.course.open, self.cancel)
@@ -265,7 +267,13 @@ class Run:
             self.why.stop()  # whatever is waited for now, the run itself is over
         self.why.heard(index, None)
         self.meetings.look()
+        self.facts.look()
         self._judge_if_over()
+
+    def _gone(self, indices: Collection[int]) -> Mapping[int, str]:
+        """Of these pods those whose part is over, and why."""
+        over = set(indices) - self.course.open
+        return {index: self.course.lost.get(index, "its part of the run is over") for index in over}
 
     def ranks_over(self, index: int) -> None:
         """This pod's ranks are over."""
@@ -292,6 +300,7 @@ class Run:
             self.pod_left(index)
             return
         self.course = self.course.gone(index, reason)
+        self.facts.look()
         self.ranks_over(index)
         if self.course.needs_all:
             # Also when its part is done: nobody can tell whether the others still need the pod.

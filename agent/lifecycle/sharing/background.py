@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from agent.decide.sync.beats import poll_seconds
+from agent.decide.sync.claims import poll_seconds
 from agent.errors import Exit
 from agent.lifecycle.sharing.claim import MOST_HUNG, Claim
 from agent.lifecycle.sharing.directory import SharedDirectory
-from agent.machine.api import SERVER_SECONDS
 from agent.machine.shared_files import carry_out, look
 
 
@@ -36,11 +35,6 @@ class Background(SharedDirectory):
         self._say = say
         self._hung = hung
 
-    def put(self, folder: str, name: str, text: str, until: float | None = None) -> None:
-        until = time.monotonic() + SERVER_SECONDS if until is None else until
-        if self._ask("put", folder, name, text, until) != text:
-            raise self._unusable(f"{folder}/{name} reads differently from what was written")
-
     def read(self, folder: str, name: str) -> str:
         """A small file; empty when it is not there."""
         text: str = self._ask(*look(folder, [name]).words)["texts"].get(name, "")
@@ -52,11 +46,8 @@ class Background(SharedDirectory):
         while self.read(folder, name) != text:
             if time.monotonic() > until:
                 return False
-            threading.Event().wait(poll_seconds(1, random.random()))
+            threading.Event().wait(poll_seconds(random.random()))
         return True
-
-    def remove(self, folder: str, name: str) -> None:
-        self._ask("remove", folder, name)
 
     @contextmanager
     def claim(self, name: str, lost: Callable[[str], None]) -> Iterator[Held]:

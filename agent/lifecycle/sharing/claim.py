@@ -13,7 +13,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from agent.decide.sync import claims
-from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.facts import seal, unseal
 from agent.errors import DirectoryUnusable, PeerLost
 from agent.lifecycle.waits import REPORT_SECONDS
@@ -84,7 +83,7 @@ class Claim:
             elif now >= report_at:
                 report_at = now + REPORT_SECONDS
                 self.say(f"waiting for the claim {self.name}: {why}")
-            yield poll_seconds(1, random.random())
+            yield claims.poll_seconds(random.random())
 
     def _take(self, term: int) -> Steps[bool]:
         took = self.now()

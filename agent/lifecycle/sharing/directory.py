@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from agent.decide.sync.mounts import DirectoryMount, check_mount
@@ -35,6 +36,16 @@ class SharedDirectory:
         check_mount(self.directory, mount)
         check_mount(self.directory, mount._replace(links=self._ask("try")))
         self._files.answer_seconds = SERVER_SECONDS
+
+    def put(self, folder: str, name: str, text: str, until: float | None = None) -> None:
+        """Write a whole file, unless `until`, a time of the monotonic clock, is over before that is done."""
+        until = time.monotonic() + SERVER_SECONDS if until is None else until
+        if self._ask("put", folder, name, text, until) != text:
+            raise self._unusable(f"{folder}/{name} reads differently from what was written")
+
+    def remove(self, folder: str, name: str) -> None:
+        """Take a file away, if it is there."""
+        self._ask("remove", folder, name)
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         what = f"{self._called} cannot be used: {why}"
