@@ -59,8 +59,8 @@ def serve(directory: str) -> None:
         print(json.dumps(told), flush=True)
 
 
-def flags(directory: str, folders: list[str]) -> None:
-    shared, found = Shared(directory), {}
+def flag_files(shared: Shared, folders: list[str]) -> dict[str, str]:
+    found = {}
     for folder in folders:
         try:
             with shared.walk(folder) as where:
@@ -70,11 +70,11 @@ def flags(directory: str, folders: list[str]) -> None:
                         found[f"{folder}/{name}"] = f"{made.st_ino}:{made.st_mtime_ns}"
         except FileNotFoundError:
             pass  # nobody has made it
-    print(json.dumps(found), flush=True)
+    return found
 
 
 if __name__ == "__main__":
     if sys.argv[2:3] == ["flags"]:
-        flags(sys.argv[1], sys.argv[3:])
+        print(json.dumps(flag_files(Shared(sys.argv[1]), sys.argv[3:])), flush=True)
     else:
         serve(sys.argv[1])

@@ -1,12 +1,11 @@
-"""A directory that several pods share, each through a mount of its own, and `a4-agent sync` in those pods."""
+"""A directory that several pods share, each through a mount of its own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -28,7 +27,6 @@ class SharedMounts:
         self.path = path
         self.pods = pods
         self.servers: list[subprocess.Popen[bytes]] = []
-        self._started: list[subprocess.Popen[str]] = []
         self.namespace = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo ready; exec cat >/dev/null"],
             stdin=subprocess.PIPE,
@@ -46,30 +44,15 @@ class SharedMounts:
                 self.serve(["bindfs", "-f", "-o", CACHES, str(self.store), str(mount)], mount)
             else:
                 self.mount("--bind", str(self.store), str(mount))
-        self.life = self._begin()
-        """Stands for what the pods live as long as."""
 
     def __enter__(self) -> SharedMounts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.life.communicate()
         for server in self.servers:
             server.kill()  # what waits for it goes on
             server.wait()
-        for process in self._started:
-            process.kill()
-            process.communicate()
         self.namespace.communicate()
-
-    def restart(self) -> None:
-        """All pods end, and start again."""
-        self.life.communicate()
-        until(lambda: not any(self._beating(index) for index in range(self.pods)))
-        self.life = self._begin()
-
-    def _begin(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
     # File systems
 
@@ -111,63 +94,12 @@ class SharedMounts:
             "A4_LEASE_SECONDS": lease,
         }
 
-    def start(
-        self,
-        index: int,
-        *words: str,
-        epoch: str = "e",
-        lease: str = LONG_LEASE,
-        env: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen[str]:
-        """`a4-agent sync` with these words in a pod."""
-        if words[0] in ("set", "wait", "fail") and "--while" not in words:
-            words = (*words, "--while", str(self.life.pid))
-        process = subprocess.Popen(
-            self.enter(sys.executable, "-m", "agent", "sync", *words),
-            env={**self.environment(index, epoch, lease), **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._started.append(process)
-        return process
-
-    def sync(
-        self, index: int, *words: str, epoch: str = "e", lease: str = LONG_LEASE, env: Mapping[str, str] | None = None
-    ) -> tuple[int, str, str]:
-        """The same, to its end."""
-        return ended(self.start(index, *words, epoch=epoch, lease=lease, env=env))
-
-    def beats_of(self, index: int) -> int:
-        """The process that beats for a pod."""
-        (pid,) = self._beating(index)
-        return pid
-
-    def _beating(self, index: int) -> list[int]:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]
-        return [pid for pid in pids if {"beat", str(self.path / f"pod-{index}")} <= set(command(pid))]
-
-    def job(self, epoch: str = "e") -> Path:
-        """The directory of the job in the store."""
-        return self.inside(self.store) / ".a4-agent" / "jobs" / epoch
-
-    def facts(self, epoch: str = "e") -> Path:
-        """The one directory of facts of the job."""
-        (found,) = (path for path in self.job(epoch).iterdir() if path.is_dir())
-        return found
-
 
 def command(pid: int) -> Sequence[str]:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return []
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, out, err
 
 
 def until(happened: Callable[[], object]) -> None:

@@ -38,7 +38,7 @@ VERBS = {
     "hostfile": "the MPI hostfile",
     "env": "the environment of workloads, and what a fabric profile makes of it",
     "settings": "every setting, its value and where it came from",
-    "sync": "wait for other pods through a shared directory",
+    "sync": "wait for other pods: set, wait, fail",
     "report": "a page of the results of a run, or one that compares several",
     "release": "end a sleeping cluster with its recorded exit code",
     "local": "a cluster of pod-like sandboxes on this machine",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,13 +14,11 @@ import pytest
 
 from agent.paths import shipped
 from tests.fake.storage import PROGRAM
-from tests.shared_mounts import SharedMounts, until
 
 EVER = float("inf")
-JOBS = ".a4-agent/jobs"
-START, OTHER = "0" * 32, "f" * 32
-FOLDER = f"{JOBS}/e/{START}"
-LEVELS = (".a4-agent", JOBS, f"{JOBS}/e", FOLDER)
+CLAIMS = ".a4-agent/claims"
+FOLDER = f"{CLAIMS}/convert@place"
+LEVELS = (".a4-agent", CLAIMS, FOLDER)
 SECRET = "another's"
 
 
@@ -38,33 +35,12 @@ SHARE = load("share-files")
 
 @pytest.fixture
 def share(tmp_path: Path) -> Path:
-    """A share with a job's folders, reached through a link of the pod's own."""
+    """A share with a claim's folders, reached through a link of the pod's own."""
     (tmp_path / "mount" / FOLDER).mkdir(parents=True)
     for name in ("done.x.0", "old"):
         (tmp_path / "mount" / FOLDER / name).write_text("ours")
     (tmp_path / "share").symlink_to("mount")
     return tmp_path / "share"
-
-
-def old_job(jobs: Path, name: str, owner: int = 0) -> Path:
-    """A folder in which nothing has happened for eight days."""
-    job = jobs / name
-    (job / OTHER).mkdir(parents=True)
-    for path in (
-        job / f"pod.0.{OTHER}.77",
-        job / f"pod.1.{START}.3",
-        job / OTHER / "done.x.0",
-        job / ".pod.7.1.12.000001",
-    ):
-        path.touch()
-    for path in (job, *job.rglob("*")):
-        os.chown(path, owner, owner)
-    age(job)
-    return job
-
-
-def age(path: Path) -> None:
-    os.utime(path, (time.time() - 8 * 86400,) * 2, follow_symlinks=False)
 
 
 @pytest.fixture
@@ -76,8 +52,6 @@ def victim(tmp_path: Path) -> Iterator[Path]:
         place.mkdir(parents=True, exist_ok=True)
         for name in ("done.x.0", "old"):
             (place / name).write_text(SECRET)
-    for jobs in (victim, victim / "jobs"):
-        old_job(jobs, "uid.0.1")
     before = contents(victim)
     yield victim
     assert contents(victim) == before
@@ -103,7 +77,7 @@ ACTS: dict[str, Callable[[Any], Any]] = {
     "move": lambda shared: shared.move(FOLDER, "old", "new", EVER),
     "remove": lambda shared: shared.remove(FOLDER, "done.x.0", "old"),
     "look": lambda shared: shared.look(FOLDER, ["done."], []),
-    "clear": lambda shared: SHARE.clear_old(shared, f"{JOBS}/e", START),
+    "flags": lambda shared: SHARE.flag_files(shared, [FOLDER]),
 }
 
 
@@ -112,19 +86,19 @@ def test_a_link_is_refused_at_every_level(share: Path, victim: Path, level: str)
     shared, why = SHARE.Shared(str(share)), f"{share / level} is a symbolic link, and not followed"
     (share / level).rename(share / "moved")
     (share / level).symlink_to(victim)
-    for act in ACTS.keys() - {"clear"}:
+    for act in ACTS.values():
         with pytest.raises(OSError, match=why):
-            ACTS[act](shared)
+            act(shared)
     assert SHARE.answer(shared, "look", level, [], []) == {"why": why}
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK])
 def test_what_is_no_directory_is_refused(share: Path, kind: int) -> None:
     shared = SHARE.Shared(str(share))
-    (share / JOBS).rename(share / "moved")
-    os.mknod(share / JOBS, kind | 0o600, os.makedev(1, 3))
+    (share / CLAIMS).rename(share / "moved")
+    os.mknod(share / CLAIMS, kind | 0o600, os.makedev(1, 3))
     for act in ("put", "look"):
-        with pytest.raises(OSError, match=f"{share / JOBS} is not a directory"):
+        with pytest.raises(OSError, match=f"{share / CLAIMS} is not a directory"):
             ACTS[act](shared)
 
 
@@ -149,7 +123,6 @@ def test_a_link_that_takes_a_folders_place_meanwhile(
 
         return call
 
-    old_job(share / JOBS, "uid.0.2")
     while calls >= swap_at:
         calls, swap_at = 0, swap_at + 1
         found: Any = None
@@ -182,81 +155,6 @@ def test_a_directory_with_content_is_not_removed(share: Path) -> None:
     (share / FOLDER / "done.y.0" / "work").mkdir(parents=True)
     with pytest.raises(OSError, match="not empty"):
         SHARE.Shared(str(share)).remove(FOLDER, "done.y.0")
-
-
-# What pod 0 takes away
-
-
-def clear(share: Path) -> None:
-    shared = SHARE.Shared(str(share))
-    shared.put(f"{JOBS}/e", "beat", "", EVER)
-    SHARE.clear_old(shared, f"{JOBS}/e", "beat")
-
-
-def test_old_jobs_go_and_nothing_whose_name_no_epoch_has(share: Path) -> None:
-    jobs = share / JOBS
-    old = [old_job(jobs, name) for name in ("uid.0.1", "e@script-1a", "%2E%2Fx", "0" * 64)]
-    young = old_job(jobs, "young")
-    os.utime(young)
-    strange = [old_job(jobs, name) for name in (".hidden", "a b", "lost+found", "ä", "%zz", "x~", "%2")]
-    before = [contents(job) for job in (young, *strange)]
-    clear(share)
-    assert [job for job in old if job.exists()] == []
-    assert [contents(job) for job in (young, *strange)] == before
-
-
-def test_what_looks_like_an_old_job(share: Path, victim: Path) -> None:
-    """Each of these is kept, with all that is not a job's."""
-    jobs = share / JOBS
-    kept = [
-        (old_job(jobs, "of-another", 1000), f"pod.0.{OTHER}.77"),
-        (old_job(jobs, "with-beats-of-another"), f"pod.0.{OTHER}.77"),
-        (old_job(jobs, "without-beats"), f"{OTHER}/done.x.0"),
-        (old_job(jobs, "with-work"), "checkpoint/weights"),
-        (old_job(jobs, "with-work-in-a-start"), f"{OTHER}/weights"),
-        (old_job(jobs, "with-a-start-of-another"), f"{OTHER}/done.x.0"),
-        (old_job(jobs, "with-a-link-as-a-start"), START),
-        (old_job(jobs, "with-a-directory-as-a-beat"), f"pod.5.{START}.1/weights"),
-    ]
-    for name in (f"pod.0.{OTHER}.77", f"pod.1.{START}.3"):
-        os.chown(jobs / "with-beats-of-another" / name, 1000, 1000)
-        (jobs / "without-beats" / name).unlink()
-    for job, name in kept:
-        if "/weights" in name:
-            (job / name).parent.mkdir(exist_ok=True)
-            (job / name).write_text("work")
-    os.chown(jobs / "with-a-start-of-another" / OTHER, 1000, 1000)
-    (jobs / "with-a-link-as-a-start" / START).symlink_to(victim)
-    (jobs / "a-link").symlink_to(victim)
-    (jobs / "a-file").touch()
-    os.mkfifo(jobs / "a-fifo")
-    for name in (*(job.name for job, _ in kept), "a-link", "a-file", "a-fifo"):
-        age(jobs / name)
-    clear(share)
-    assert [job.name for job, name in kept if not os.path.lexists(job / name)] == []
-    assert all(os.path.lexists(jobs / name) for name in ("a-link", "a-file", "a-fifo"))
-
-
-def test_another_name_of_a_file_keeps_it(share: Path, victim: Path) -> None:
-    job = old_job(share / JOBS, "uid.0.1")
-    (job / OTHER / "done.y.0").hardlink_to(victim / "old")
-    age(job)
-    clear(share)
-    assert not job.exists()
-
-
-def test_a_server_that_gives_roots_files_to_nobody(tmp_path: Path) -> None:
-    """Whose files are a pod's own is asked of the server (root_squash)."""
-    with SharedMounts(tmp_path, 1) as shared:
-        squashed = tmp_path / "squashed"
-        squashed.mkdir()
-        shared.serve(["bindfs", "-f", "--map=0/65534:@0/@65534", str(shared.store), str(squashed)], squashed)
-        jobs = shared.inside(shared.store) / JOBS
-        old, anothers = old_job(jobs, "old"), old_job(jobs, "anothers", 1000)
-        assert shared.sync(0, "set", "x", "--dir", str(squashed))[0] == 0
-        assert (shared.inside(squashed) / JOBS / "e").stat().st_uid == 65534
-        until(lambda: not old.exists())
-        assert len(contents(anothers)) == 5
 
 
 # Results
