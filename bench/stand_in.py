@@ -31,9 +31,9 @@ from agent.decide.messages import (
     Prepare,
     Prepared,
     Said,
-    SendPlan,
-    SendResult,
     TellFacts,
+    TellPlan,
+    TellResult,
     decode,
     heard,
     message,
@@ -87,7 +87,7 @@ class StandIn:
 
     def _answer(self, said: Said | None) -> None:
         match said:
-            case SendPlan():
+            case TellPlan():
                 self._say(Planned())
                 self._say(Inventory({"kernel": os.uname().release}))
                 print("plan", flush=True)
@@ -97,7 +97,7 @@ class StandIn:
                 self._say(Done(run, PartEnd(0)))
             case Ask(id=number):
                 self._say(Answer(number, {"ok": {**wire.to_json(Piece((), 0)), "over": True}}))
-            case SendResult():
+            case TellResult():
                 self._say(Bye())
                 print("end", flush=True)
             case End():

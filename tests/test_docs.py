@@ -10,7 +10,7 @@ import pytest
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS
 from agent.decide.grace import LEAST_TERM_SECONDS, MOST_STORE_SECONDS, RESERVED_SECONDS, USUAL, divided
-from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS
+from agent.decide.messages import CHANNEL_VERSION, COORDINATOR_SAYS, WORKER_SAYS
 from agent.errors import Exit
 from agent.fabrics import FABRICS
 from agent.fabrics.profiles import CHOICES
@@ -78,6 +78,11 @@ def test_every_message_is_documented() -> None:
     listed = set(rows(doc("docs/maintainers/control-channel.md")))
     missing = (set(COORDINATOR_SAYS) | set(WORKER_SAYS)) - listed
     assert missing == set(), "docs/maintainers/control-channel.md has no row for them"
+
+
+def test_the_page_of_the_channel_has_its_version() -> None:
+    told = re.findall(r"and a worker, version (\d+),", doc("docs/control-channel.md"))
+    assert told == [str(CHANNEL_VERSION)], "docs/control-channel.md says the version of CHANNEL_VERSION"
 
 
 @pytest.mark.parametrize("lease", [3.0, 12.0, 30.0, 600.0])

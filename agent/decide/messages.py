@@ -16,7 +16,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.series import PodSeries
 from agent.errors import AgentError
 
-CHANNEL_VERSION = 6
+CHANNEL_VERSION = 7
 Message = dict[str, Any]
 """A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     answer: Mapping[str, Any]
 
 
-class SendPlan(NamedTuple):
+class TellPlan(NamedTuple):
     """The order of all pods."""
 
     plan: str
@@ -111,7 +111,7 @@ class AskAlive(NamedTuple):
     run: str
 
 
-class AskHealth(NamedTuple):
+class AskReadings(NamedTuple):
     """Look at yourself as doctor does: this run is to begin."""
 
     run: str
@@ -119,7 +119,7 @@ class AskHealth(NamedTuple):
     """How long that may take."""
 
 
-class RunNoted(NamedTuple):
+class TellRun(NamedTuple):
     """A run that has the cluster for itself has begun or, with `until`, ended."""
 
     run: RunSummary
@@ -133,7 +133,7 @@ class Cluster(NamedTuple):
     """The first of them: many may be missing, and this is said again and again."""
 
 
-class SendResult(NamedTuple):
+class TellResult(NamedTuple):
     """The job's one result."""
 
     end: JobEnd
@@ -198,7 +198,7 @@ class Evidence(NamedTuple):
     """A PodRecords of agent.clinic.why.records, 32 KiB at most; empty: this pod has no part that goes on."""
 
 
-class Health(NamedTuple):
+class TellReadings(NamedTuple):
     """What doctor has read here; empty: it could not."""
 
     run: str
@@ -236,21 +236,24 @@ class Bye(NamedTuple):
 
 
 Said = (
-    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster
-    | SendResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
-    | Bye | TellSeries | AskHealth | Health | TellHealth
+    Hello | Beat | Ask | Answer | TellPlan | Prepare | Go | Stop | AskEvidence | AskAlive | TellRun | Cluster
+    | TellResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
+    | Bye | TellSeries | AskReadings | TellReadings | TellHealth
 )  # fmt: skip
-SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | Health | TellHealth | Done
+SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | TellReadings | TellHealth | Done
 """What a pod says of its part of a run."""
+# A type is the name of its class in snake case, without a leading Tell, and no type has two classes. Tell stands before
+# the name of what a message carries where something else is called that already: TellFacts carries Facts.
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
-    "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
-    "alive": AskAlive, "health": AskHealth, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer,
-    "result": SendResult, "end": End, "beat": Beat,
+    "hello": Hello, "plan": TellPlan, "prepare": Prepare, "go": Go, "stop": Stop,
+    "ask_evidence": AskEvidence, "ask_alive": AskAlive, "ask_readings": AskReadings, "run": TellRun, "cluster": Cluster,
+    "ask": Ask, "answer": Answer, "result": TellResult, "end": End, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
     "ranks_over": RanksOver, "evidence": Evidence, "alive": Alive, "ask": Ask, "answer": Answer,
-    "series": TellSeries, "readings": Health, "health": TellHealth, "stopping": Stopping, "bye": Bye, "beat": Beat,
+    "series": TellSeries, "readings": TellReadings, "health": TellHealth, "stopping": Stopping, "bye": Bye,
+    "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 
@@ -309,8 +312,8 @@ def line_of(message: Message, most: int = MOST_BYTES) -> bytes:
 def brief(said: Said) -> Said | None:
     """The same without what is only good to know, for a message that is too long; None: it must arrive whole."""
     match said:
-        case Health(run):
-            return Health(run, {})
+        case TellReadings(run):
+            return TellReadings(run, {})
         case TellHealth(run):
             return TellHealth(run, ())
         case Evidence(run, summary):

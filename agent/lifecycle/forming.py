@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.decide.facts import Facts
-from agent.decide.messages import Cluster, SendPlan
+from agent.decide.messages import Cluster, TellPlan
 from agent.decide.order import make_plan
 from agent.decide.plan import to_wire
 from agent.errors import IdentityRefused, PeersMissing
@@ -108,7 +108,7 @@ class Forming:
             self._pod.log.warning(warning)
         self._roster.committed = True
         self._unconfirmed = set(self._roster.peers)
-        self._roster.say(SendPlan(to_wire(plan)))
+        self._roster.say(TellPlan(to_wire(plan)))
         keep_plan(self._pod, plan)
         self._end_if_confirmed()
 

@@ -135,13 +135,15 @@ class Worker:
 
     def _message(self, said: messages.Said | None) -> None:
         match said:
-            case messages.SendPlan():
+            case messages.TellPlan():
                 self._plan(said)
             case messages.Prepare():
                 self._prepare_part(said)
-            case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive() | messages.AskHealth():
+            case (
+                messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive() | messages.AskReadings()
+            ):
                 self.parts.told(said)
-            case messages.RunNoted(run):  # an exclusive run has begun or ended, with this pod or without
+            case messages.TellRun(run):  # an exclusive run has begun or ended, with this pod or without
                 self._begun = True
                 self._pod.note_run(run)
                 if run.until is not None and not run.first:
@@ -150,12 +152,12 @@ class Worker:
                 self._pod.state.cluster(said.lost, said.missing)
             case messages.Ask() | messages.Answer():
                 self._questions.heard(said, self._read)
-            case messages.SendResult():
+            case messages.TellResult():
                 self._result(said)
             case messages.End():
                 self._let_go(said.told)
 
-    def _plan(self, told: messages.SendPlan) -> None:
+    def _plan(self, told: messages.TellPlan) -> None:
         """Keep it and confirm it. The inventory comes after: the plan needs none of it, and it takes seconds."""
         try:
             plan = from_wire(told.plan)
@@ -182,7 +184,7 @@ class Worker:
         else:
             self._say(messages.Done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending")))
 
-    def _result(self, result: messages.SendResult) -> None:
+    def _result(self, result: messages.TellResult) -> None:
         """The job's one result, recorded before it is confirmed: after that the coordinator may go."""
         self._end = result.end
         self._exit = self._exit or result.end

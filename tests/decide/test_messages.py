@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,16 @@ from agent.decide import messages
 from agent.decide.ending import JobEnd
 from agent.errors import AgentError
 from agent.machine import stream
+
+BOTH = [*messages.COORDINATOR_SAYS.items(), *messages.WORKER_SAYS.items()]
+
+
+def test_a_type_is_the_name_of_its_class_without_a_leading_tell() -> None:
+    """So that whoever reads a line of the channel finds its class, and the other way round."""
+    named = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removeprefix("Tell")).lower() for _, kind in BOTH}
+    assert [(name, kind.__name__) for name, kind in BOTH if name != named[kind]] == []
+    assert len(set(BOTH)) == len(dict(BOTH)) == len(named), "a type has two classes, or a class two types"
+
 
 texts = st.text() | st.sampled_from(["\0", "\x1b", "\ufffd", "é", "x"]).map(lambda one: one * 1500)
 values = st.recursive(
@@ -60,10 +71,10 @@ def assert_cut(found: Any, given: Any) -> None:
 @pytest.mark.parametrize("byte", ["\ufffd", "\0", "\x1b"])
 def test_the_end_of_a_job_gets_through_whatever_is_in_it(byte: str) -> None:
     end = JobEnd(71, "sshd ended", why=byte * 3_000_000)
-    line = messages.line_of(messages.message(messages.SendResult(end)))
+    line = messages.line_of(messages.message(messages.TellResult(end)))
     assert len(line) < stream.MOST_BYTES - 60, "room for its number and what was seen"
     told = messages.heard(messages.decode(line[:-1]), messages.COORDINATOR_SAYS)
-    assert isinstance(told, messages.SendResult) and (told.end.code, told.end.what) == (71, "sshd ended")
+    assert isinstance(told, messages.TellResult) and (told.end.code, told.end.what) == (71, "sshd ended")
 
 
 @pytest.mark.parametrize("kind", sorted({*messages.COORDINATOR_SAYS, *messages.WORKER_SAYS} - {*messages.SHORTENED}))

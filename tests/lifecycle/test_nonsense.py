@@ -40,16 +40,16 @@ OF_WORKERS = (
     messages.Beat(1.0),
 )
 OF_COORDINATORS = (
-    messages.SendPlan("eJw="),
+    messages.TellPlan("eJw="),
     messages.Prepare("x-1", RunSpec("script"), (0, 1, 2)),
     messages.Go("RUN"),
     messages.Stop("RUN"),
     messages.AskEvidence("RUN"),
-    messages.RunNoted(RunSummary("RUN", until=3.0, code=0, what="x")),
+    messages.TellRun(RunSummary("RUN", until=3.0, code=0, what="x")),
     messages.Cluster({1: Loss("gone", 1.0)}, {1: "late"}),
     messages.Ask(1, "read", {"run": "RUN", "pod": 2, "offset": 0, "most": 100, "wait": False}),
     messages.Answer(1, {"ok": {}}),
-    messages.SendResult(END, "RUN"),
+    messages.TellResult(END, "RUN"),
 )
 DEEP: Any = []
 for _ in range(600):

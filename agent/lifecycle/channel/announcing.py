@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from agent.decide.ending import JobEnd
 from agent.decide.grace import USUAL
-from agent.decide.messages import SendResult
+from agent.decide.messages import TellResult
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
@@ -45,7 +45,7 @@ class Announcement:
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
         self._goes_on, self.stay = True, stay
-        self._roster.say(SendResult(end, run_id, stay))
+        self._roster.say(TellResult(end, run_id, stay))
         self._pod.machine.later(patience, self._time_is_up)
         self._end_if_confirmed()
 

@@ -311,6 +311,6 @@ class Roster:
         """Give a worker up and tell the coordinator, and the worker itself if it can be told: without the plan it would
         wait on."""
         end = JobEnd(Exit.TRY_AGAIN, "this pod is lost to the job", self._pod.where(peer.index), reason)
-        peer.link.mention(message(messages.SendResult(end)))
+        peer.link.mention(message(messages.TellResult(end)))
         self.drop(peer.index, reason)
         self._tell.lost(peer.index, reason)

@@ -145,7 +145,7 @@ class Bookings:
     def _note(self, run: Run) -> None:
         summary = run_summary(self._pod, run)
         self._pod.note_run(summary)
-        self._roster.say(messages.RunNoted(summary))
+        self._roster.say(messages.TellRun(summary))
 
     def known(self, called: str) -> Run | None:
         """The run of that name or id."""
@@ -193,7 +193,7 @@ class Bookings:
                 run.why.heard(index, said)
             case messages.Alive():
                 run.alive(index)
-            case messages.Health(_, readings):
+            case messages.TellReadings(_, readings):
                 run.gate.heard(index, readings)
             case messages.TellHealth(_, found):
                 run.afterwards.heard(index, found)

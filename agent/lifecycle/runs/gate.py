@@ -10,7 +10,7 @@ from typing import Any
 from agent.clinic.interface import GateVerdict, judge_gate
 from agent.decide.ending import JobEnd, from_bug
 from agent.decide.facts import Finding
-from agent.decide.messages import AskHealth, Health, SaidOfPart
+from agent.decide.messages import AskReadings, SaidOfPart, TellReadings
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import agent_command
@@ -37,7 +37,7 @@ class HealthGate:
     def begin(self) -> None:
         run_id, indices = self._context.run_id, self._context.indices
         self._pod.log.info(f"{run_id}: the gate: waiting for {len(indices)} pods to look at themselves")
-        self._roster.say(AskHealth(run_id, LOOK_SECONDS), sorted(indices))
+        self._roster.say(AskReadings(run_id, LOOK_SECONDS), sorted(indices))
         self._pod.machine.later(LOOK_SECONDS + self._pod.settings.lease, self._judge)
 
     def heard(self, index: int, readings: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class HealthGate:
         self._done(judged.end, judged.findings)
 
 
-def look(pod: Pod, asked: AskHealth, say: Callable[[SaidOfPart], None]) -> None:
+def look(pod: Pod, asked: AskReadings, say: Callable[[SaidOfPart], None]) -> None:
     """Have doctor read this pod, in a process of its own, and tell the coordinator."""
     argv = agent_command(pod.job.python, "doctor", "--readings", pod.settings.run_dir, "--before", asked.run)
-    pod.machine.ask_process(argv, "/", asked.seconds, lambda answer: say(Health(asked.run, json_object(answer))))
+    pod.machine.ask_process(argv, "/", asked.seconds, lambda answer: say(TellReadings(asked.run, json_object(answer))))

@@ -61,7 +61,7 @@ class Parts:
                 self.stop(run, hurry=hurry, told=told)
             case messages.AskEvidence(run, seconds):
                 self._gather_evidence(run, seconds)
-            case messages.AskHealth():
+            case messages.AskReadings():
                 look(self._pod, said, self._say)
             case messages.AskAlive(run):
                 self._say(messages.Alive(run))
