@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 from agent import wire
+from agent.decide.diagnosis import SourceName
 from agent.clinic.why.deciding import diagnose
 from agent.clinic.why.dump import read_dump
 from agent.clinic.why.fitting import compact, fit, size_of
@@ -28,8 +33,27 @@ from agent.clinic.why.records import (
     Thread,
 )
 from agent.clinic.why.roles import SeenProcess, roles
+from agent.clinic.why.sources import NAMES
 from agent.clinic.why.stacks import frame_text, read_py_spy, same_holder
-from tests.clinic.recordings import recorded
+from tests.health.recordings import recorded
+
+READERS: Mapping[SourceName, Callable[..., Any]] = {
+    "processes": roles,
+    "recorder": read_recorder,
+    "dump": read_dump,
+    "ras": read_ras,
+    "stacks": read_py_spy,
+}
+"""What reads the answers of each source."""
+
+
+def test_every_source_has_a_reader_that_is_tested_and_a_row_on_the_page() -> None:
+    assert {*get_args(SourceName)} == {*NAMES} == READERS.keys(), "each source of `why` has its reader in READERS"
+    tests = Path(__file__).read_text()
+    assert [name for name, reader in READERS.items() if f" {reader.__name__}(" not in tests] == [], "no test reads them"
+    page = (Path(__file__).parents[2] / "docs" / "why.md").read_text()
+    table = page.partition("| source | what it knows |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"(?m)^\| (\w+) \|", table)) == {*NAMES}, "docs/why.md has a row for each source"
 
 
 def test_a_gloo_recorder() -> None:
