@@ -261,7 +261,18 @@ def lost() -> Json:
     for other in (0, 1, 3):
         pods[other]["status"] = -15
     found = verdict("a pod was lost", 75, where=f"pod 2, a4-train-workload-0-2.{DOMAIN}", why="Its node may be dead")
-    return result("ddp", pods, verdict=found)
+    sentence = "rank 17 (pod 2) has not entered all_reduce #21, which 31 ranks wait in"
+    return result("ddp", pods, verdict=found, diagnosis=diagnosis(sentence), findings=[finding("XIDs")])
+
+
+def diagnosis(text: str) -> Json:
+    """Why a run stood still: `text`, which one source shows."""
+    return {"status": "hangs", "sentence": text, "sources": [{"name": "recorder", "state": "found", "text": text}]}
+
+
+def finding(text: str) -> Json:
+    """Something that is bad in pod 2."""
+    return {"check": text, "state": "bad", "severity": "fatal", "pod": 2, "node": text, "value": text, "action": text}
 
 
 def connectivity(pods: int = 4, **changes: Any) -> Json:
@@ -370,7 +381,12 @@ def hostile() -> Json:
         launch=started,
         versions={HOSTILE: HOSTILE},
         differences=[{"what": HOSTILE, "usual": "<p>", "odd": {HOSTILE: [0]}}],
-        tables=[table("t", HOSTILE, [(HOSTILE, "<s>"), ("n", "B")], [[HOSTILE, 1.5], [None, 2.5], [True, None]])],
+        tables=[
+            table("t", HOSTILE, [(HOSTILE, "<s>"), ("n", "B")], [[HOSTILE, 1.5], [None, 2.5], [True, None]]),
+            table("find-slow-pods", HOSTILE, [("node", ""), ("of usual", "%")], [[HOSTILE, 80.0], [long, 99.0]]),
+        ],
+        diagnosis=diagnosis(HOSTILE),
+        findings=[finding(HOSTILE), finding(long)],
         sweeps=[bad],
         trainings=[training(HOSTILE), training(long, iterations=[])],
         series=[

@@ -16,7 +16,9 @@ from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong
 from tests.report.pages import PAGES, rendered
 
-STYLE = (Path(__file__).parents[2] / "agent/report/templates/style.css").read_text()
+TEMPLATES = Path(palette.__file__).parent / "templates"
+STYLE = (TEMPLATES / "style.css").read_text()
+SECTION = r'<section id="([^"]+)"'
 VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path"}
 
 
@@ -82,6 +84,21 @@ def test_the_page_is_whole(name: str) -> None:
     assert len(page.all("caption")) == len(page.all("table"))
     assert all(attributes.get("scope") in {"col", "row", "rowgroup"} for attributes in page.all("th"))
     assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_navigation_names_the_sections_of_the_page_in_their_order(name: str) -> None:
+    html = rendered(name)
+    for links in re.findall(r"(?s)<nav .*?</nav>", html):  # a comparison has none
+        assert re.findall(r'href="#([^"]+)"', links) == re.findall(SECTION, html)
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.j2")), ids=lambda path: path.name)
+def test_each_section_of_a_template_is_shown_by_an_example(template: Path) -> None:
+    text = template.read_text()
+    named = {*re.findall(SECTION, text), *re.findall(r'<a href="#([\w-]+)"', text)}
+    shown = {section for page in PAGES for section in re.findall(SECTION, rendered(page))}
+    assert named - shown == set(), "no page of tests/report/examples.py shows them"
 
 
 @pytest.mark.parametrize("name", PAGES)
