@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -285,6 +287,12 @@ def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
     assert said.files["passing_nodes.txt"].count("\n") == 14
     assert [one.pod for one in said.found if one.state == "bad"] == [3, 7]
     assert max(map(len, said.table.splitlines())) <= 80 and said.table.count("\n") <= 14
+
+
+def test_the_docs_show_the_columns_that_are_printed() -> None:
+    page = (Path(__file__).parents[1] / "docs/find-slow.md").read_text()
+    shown = [line.split() for line in re.findall(r"(?m)^    (pod  .*)$", page)]
+    assert shown == [told(8, {3: 0.5}).table.splitlines()[0].split()], "docs/find-slow.md has another table"
 
 
 def test_too_many_are_not_excluded() -> None:
