@@ -81,8 +81,8 @@ def test_every_message_is_documented() -> None:
 
 
 def test_the_page_of_the_channel_has_its_version() -> None:
-    told = re.findall(r"and a worker, version (\d+),", doc("docs/control-channel.md"))
-    assert told == [str(CHANNEL_VERSION)], "docs/control-channel.md says the version of CHANNEL_VERSION"
+    told = re.findall(r"and a worker, version (\d+),", doc("docs/maintainers/control-channel.md"))
+    assert told == [str(CHANNEL_VERSION)], "docs/maintainers/control-channel.md says the version of CHANNEL_VERSION"
 
 
 @pytest.mark.parametrize("lease", [3.0, 12.0, 30.0, 600.0])

@@ -290,7 +290,7 @@ def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
 
 
 def test_the_docs_show_the_columns_that_are_printed() -> None:
-    page = (Path(__file__).parents[1] / "docs/find-slow.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/find-slow.md").read_text()
     shown = [line.split() for line in re.findall(r"(?m)^    (pod  .*)$", page)]
     assert shown == [told(8, {3: 0.5}).table.splitlines()[0].split()], "docs/find-slow.md has another table"
 

@@ -13,7 +13,6 @@ from typing import Any, get_args
 import pytest
 
 from agent import wire
-from agent.decide.diagnosis import SourceName
 from agent.clinic.why.deciding import diagnose
 from agent.clinic.why.dump import read_dump
 from agent.clinic.why.fitting import compact, fit, size_of
@@ -35,7 +34,8 @@ from agent.clinic.why.records import (
 from agent.clinic.why.roles import SeenProcess, roles
 from agent.clinic.why.sources import NAMES
 from agent.clinic.why.stacks import frame_text, read_py_spy, same_holder
-from tests.health.recordings import recorded
+from agent.decide.diagnosis import SourceName
+from tests.clinic.recordings import recorded
 
 READERS: Mapping[SourceName, Callable[..., Any]] = {
     "processes": roles,

@@ -11,7 +11,9 @@ from agent.decide.messages import CHANNEL_VERSION, COORDINATOR_SAYS, WORKER_SAYS
 from agent.wire import field_names, is_record, needed_fields
 from tests.golden.golden import FILES, command, expect_golden
 
-RAISE = "Raise CHANNEL_VERSION in agent/decide/messages.py, and the version in docs/control-channel.md. Then:"
+RAISE = (
+    "Raise CHANNEL_VERSION in agent/decide/messages.py, and the version in docs/maintainers/control-channel.md. Then:"
+)
 
 
 def test_messages_change_only_with_the_version_of_the_channel() -> None:
