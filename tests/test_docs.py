@@ -247,3 +247,8 @@ def test_the_docs_have_the_options_of_each_workload() -> None:
             row = f"| {names} | {option.help} | {option.default}"
             missing += [f"{name}: {row}"] if row not in page else []
     assert missing == [], "they have no row in the docs"
+
+
+def test_the_workflow_has_a_job_for_each_stage_of_ci() -> None:
+    (matrix,) = re.findall(r"target: \[(.*)\]", doc(".github/workflows/ci.yml"))
+    assert set(matrix.split(", ")) == set(re.findall(r"\bmake (test[\w-]*)", re.sub("(?m)^#.*", "", doc(".ci/run"))))
