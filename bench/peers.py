@@ -31,7 +31,7 @@ from agent.connection import Connection
 from agent.decide.keys import JobKeys
 from agent.decide.plan import peer_name
 from agent.decide.runspec import RunSpec
-from agent.decide.ssh_files import authorized_keys, sshd_config
+from agent.lifecycle.pod.ssh_files import authorized_keys, sshd_config
 from agent.machine.api import Problem, Target
 from agent.machine.ssh import handshake
 from agent.paths import RunDir, agent_command, shipped

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.commands import VERBS
-from agent.decide.course import Phase
 from agent.lifecycle.coordinator import JobPhase
+from agent.lifecycle.runs.course import Phase
 from agent.lifecycle.runs.part import PartPhase
 from agent.lifecycle.worker import Life
 from tests.test_architecture import imported_modules, trees

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.commands.shell_env import travelling, unheard
 from agent.decide.environment import changed
 from agent.decide.plan import Plan, PlannedPeer, peer_name
 from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec
-from agent.decide.shell_env import travelling, unheard
 from agent.environment import load, stored
 from agent.errors import PeersMissing
 from agent.machine import files

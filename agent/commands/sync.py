@@ -17,7 +17,7 @@ from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import seconds, whole
 from agent.decide.subset import index_range, pods_text, ranges
-from agent.decide.sync.facts import MOST_MESSAGE, OLD_FLAGS, Fact, fact_name, old_flags
+from agent.decide.sync_facts import MOST_MESSAGE, OLD_FLAGS, Fact, fact_name, old_flags
 from agent.decide.tables import Cell, render
 from agent.decide.words import count_text
 from agent.errors import AgentError, Exit, PeerLost, UsageError

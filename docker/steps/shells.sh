@@ -11,7 +11,7 @@ mkdir -p /etc/profile.d /usr/share/bash-completion/completions
 from pathlib import Path
 
 from agent.decide.env_sh import hook
-from agent.decide.ssh_files import with_block
+from agent.lifecycle.pod.ssh_files import with_block
 from agent.paths import BASHRC, DEFAULT_RUN_DIR, PROFILE_SCRIPT, RunDir
 
 text = hook(RunDir(DEFAULT_RUN_DIR).env_sh)

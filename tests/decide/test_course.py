@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.course import NEXT, Course, Phase
 from agent.decide.ending import JobEnd
 from agent.errors import Exit
+from agent.lifecycle.runs.course import NEXT, Course, Phase
 
 PODS = frozenset(range(4))
 LOST = JobEnd(Exit.TRY_AGAIN, "a pod was lost")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agent import wire
 from agent.decide import series
-from agent.decide.merged_series import merged, series_notes
 from agent.decide.messages import MOST_BYTES, TellSeries, encode, message
+from agent.lifecycle.runs.merged_series import merged, series_notes
 from tests.laws import examples
 
 GOOD = '{"name": "loss", "step": 1, "value": 2.5}'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.shell_env import stays, travelling, unheard
+from agent.commands.shell_env import stays, travelling, unheard
 
 OF_RUNS = ("A4_PYTHON",)
 """Settings that a run may have of its own."""

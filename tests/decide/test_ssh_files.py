@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.keys import JobKeys
-from agent.decide.ssh_files import (
+from agent.lifecycle.pod.ssh_files import (
     BEGIN_BLOCK,
     END_BLOCK,
     OLDEST_OPENSSH,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide import stages
 from agent.decide.pipeline import Files, GitCheckout, Model, Stage, StageCommand, StageOutput
-from agent.decide.sync.facts import seal
+from agent.decide.sync_facts import seal
+from agent.lifecycle.stages import records as stages
 from agent.wire import json_object
 
 MADE = Stage(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.sync import claims, facts
-from agent.decide.sync.mounts import BUCKETS, DirectoryMount, check_mount
+from agent.decide import sync_facts as facts
 from agent.errors import DirectoryUnusable
+from agent.lifecycle.sharing import claim_files as claims
+from agent.lifecycle.sharing.mounts import BUCKETS, DirectoryMount, check_mount
 
 NONCE = "0123456789abcdef" * 2
 

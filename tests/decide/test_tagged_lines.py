@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.tagged_lines import LONGEST_LINE, TaggedLines
+from agent.lifecycle.runs.tagged_lines import LONGEST_LINE, TaggedLines
 
 RANKS = 3
 PIECES = st.lists(st.tuples(st.integers(0, RANKS - 1), st.text("a[1,\n", min_size=1, max_size=6)), max_size=30)

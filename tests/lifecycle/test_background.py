@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.decide.sync.claims import claim_directory, term_file
 from agent.errors import PeerLost
 from agent.lifecycle.sharing.background import Background
+from agent.lifecycle.sharing.claim_files import claim_directory, term_file
 from tests.machine.waiting import wait_until
 
 LONG_LEASE = 120.0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agent.decide.sync.claims import claim_directory
-from agent.decide.sync.facts import seal
+from agent.decide.sync_facts import seal
 from agent.errors import DirectoryUnusable, PeerLost
 from agent.lifecycle.sharing.claim import Claim
+from agent.lifecycle.sharing.claim_files import claim_directory
 from agent.machine.shared_files import SharedAnswer, Steps
 from tests.fake.clock import Clock
 from tests.fake.shared import Done, FakeFiles, FakePod, Folders, begin

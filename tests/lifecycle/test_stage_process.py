@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from agent.decide.pipeline import Files, GitCheckout, Pipeline, Stage, StageCommand, StageOutput
-from agent.decide.sync.claims import claim_directory, free_file
 from agent.launch import packed
+from agent.lifecycle.sharing.claim_files import claim_directory, free_file
 from tests.deadlines import SHORTEST_SECONDS
 from tests.machine.test_downloading import Server as Server
 from tests.machine.test_downloading import server as server

@@ -13,11 +13,11 @@ import pytest
 
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Files, Model, Packages, Pipeline, Stage
-from agent.decide.stages import StageVerdict
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost, SettingsError, SystemFault
 from agent.lifecycle.sharing.background import Held
 from agent.lifecycle.stages import programs
 from agent.lifecycle.stages.programs import Programs
+from agent.lifecycle.stages.records import StageVerdict
 from agent.lifecycle.stages.site import PodSite
 from agent.lifecycle.stages.work import NETWORK_TRIES, Begin, Work
 from agent.machine.stored import tree_bytes

@@ -11,10 +11,10 @@ import pytest
 
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageCommand, StageOutput, Where
-from agent.decide.stages import StageRecord, StageVerdict, is_training, read_record, record_name
-from agent.decide.sync.facts import seal
+from agent.decide.sync_facts import seal
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.sharing.background import Held
+from agent.lifecycle.stages.records import StageRecord, StageVerdict, is_training, read_record, record_name
 from agent.lifecycle.stages.sequence import carry_out
 from agent.lifecycle.stages.site import PodSite
 from agent.lifecycle.stages.work import Begin, Failed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.decide.keys import JobKeys
-from agent.decide.ssh_files import authorized_keys, sshd_config
+from agent.lifecycle.pod.ssh_files import authorized_keys, sshd_config
 from agent.machine.api import Target
 from tests.machine.waiting import wait_until
 

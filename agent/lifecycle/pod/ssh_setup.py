@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent.decide.keys import JobKeys
 from agent.decide.plan import peer_name
-from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config, with_block
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config, with_block
 from agent.paths import ROOT_SSH_CONFIG, shipped_text
 
 PASSED_ON = ("PATH", "LD_LIBRARY_PATH")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from agent.decide.os_refusals import refused
-from agent.decide.ssh_files import OLDEST_OPENSSH
 from agent.errors import MissingProgram, SystemFault
 from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.ssh_files import OLDEST_OPENSSH
 from agent.machine.api import Child
 
 SHADOW = "/etc/shadow"

@@ -10,13 +10,13 @@ from functools import partial
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
 from agent.decide.secret_variables import hidden
-from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
 from agent.fabrics.profiles import LEFT_BEHIND, LEFT_IN, MARKS, NONE, placing, vendor_scripts
 from agent.lifecycle.pod.first_environment import LIBRARY_PATH, first_environment
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, check, start_tool, too_late
+from agent.lifecycle.pod.ssh_files import with_block
 from agent.lifecycle.waits import Once
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
 from agent.settings import Settings

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent.clinic.interface import Collected
-from agent.decide.course import Course
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import with_diagnosis
 from agent.decide.facts import Finding
 from agent.decide.part_end import PartEnd
 from agent.decide.subset import pods_text
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.course import Course
 from agent.lifecycle.runs.why import Why, decided
 from agent.workloads.base import Judgement
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 from agent import wire
-from agent.decide.sync.facts import MOST_MESSAGE, Fact, fact_name
+from agent.decide.sync_facts import MOST_MESSAGE, Fact, fact_name
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.api import Machine

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.decide.course import Course
 from agent.decide.ending import masked, with_followers, with_out_of_memory
 from agent.decide.part_end import PartEnd
 from agent.decide.words import lines
+from agent.lifecycle.runs.course import Course
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.ends import judged
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from agent.decide.sync.facts import OLD_FLAGS, Fact, old_flags
+from agent.decide.sync_facts import OLD_FLAGS, Fact, old_flags
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.facts import Facts
 from agent.paths import own_program

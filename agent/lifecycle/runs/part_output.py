@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from agent.clinic.interface import Steps
 from agent.decide.masking import MaskedStream
-from agent.decide.tagged_lines import TaggedLines
 from agent.decide.tail import Tail
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.tagged_lines import TaggedLines
 from agent.machine.api import Spool, Timer
 from agent.workloads.base import RunContext, Workload
 

@@ -6,11 +6,11 @@ import json
 
 from agent import __version__, wire
 from agent.decide import result
-from agent.decide.merged_series import merged
 from agent.decide.part_end import PartEnd, loaded_versions
 from agent.decide.plan import PlannedPeer
 from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.merged_series import merged
 from agent.lifecycle.runs.reporting import Reporting
 from agent.lifecycle.runs.running import Run
 from agent.paths import RESULT

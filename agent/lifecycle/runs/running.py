@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from agent.clinic.interface import health_sentence
-from agent.decide.course import Course, Phase
 from agent.decide.ending import JobEnd, from_bug, is_told, with_losses
 from agent.decide.facts import Finding
-from agent.decide.merged_series import series_notes
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
@@ -24,10 +22,12 @@ from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
+from agent.lifecycle.runs.course import Course, Phase
 from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, warned
 from agent.lifecycle.runs.meetings import Meetings
+from agent.lifecycle.runs.merged_series import series_notes
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
 from agent.lifecycle.runs.why import Why
@@ -43,9 +43,9 @@ FAILING_SECONDS = 10.0
 class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
-    What follows what is decided by `agent.decide.course`; here it is done. `context` is the lead's, as far as the
-    coordinator knows it. `early` is told when there is a judgement while something is still read that does not change
-    it; `over` is told once, when nothing is waited for any more.
+    What follows what is decided by `agent.lifecycle.runs.course`; here it is done. `context` is the lead's, as far as
+    the coordinator knows it. `early` is told when there is a judgement while something is still read that does not
+    change it; `over` is told once, when nothing is waited for any more.
     """
 
     _pod: Pod

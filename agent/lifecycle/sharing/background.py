@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from agent.decide.sync.claims import poll_seconds
 from agent.errors import Exit
 from agent.lifecycle.sharing.claim import MOST_HUNG, Claim
+from agent.lifecycle.sharing.claim_files import poll_seconds
 from agent.lifecycle.sharing.directory import SharedDirectory
 from agent.machine.shared_files import carry_out, look
 

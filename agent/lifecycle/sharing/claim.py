@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from agent.decide.sync import claims
-from agent.decide.sync.facts import seal, unseal
+from agent.decide.sync_facts import seal, unseal
 from agent.errors import DirectoryUnusable, PeerLost
+from agent.lifecycle.sharing import claim_files
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps, look
 
@@ -42,7 +42,7 @@ class Claim:
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._folder = claims.claim_directory(self.name)
+        self._folder = claim_files.claim_directory(self.name)
         self._term = 0
         """The one that is ours."""
         self._held = False
@@ -59,12 +59,12 @@ class Claim:
         return self._fence(self._heard) if self._held and not self._why_lost else 0.0
 
     def _fence(self, began: float) -> float:
-        return began + self.lease * claims.FENCE
+        return began + self.lease * claim_files.FENCE
 
     def acquire(self) -> Steps[None]:
         """Wait, for as long as it takes, until the claim is free or its holder has been silent for a lease. Raises
         DirectoryUnusable when the directory cannot be looked at for too long."""
-        contender, report_at, answered = claims.Contender(self.lease), self.now(), self.now()
+        contender, report_at, answered = claim_files.Contender(self.lease), self.now(), self.now()
         while True:
             answer = yield look(self._folder, ("term.",))
             now, term = self.now(), 0
@@ -83,18 +83,18 @@ class Claim:
             elif now >= report_at:
                 report_at = now + REPORT_SECONDS
                 self.say(f"waiting for the claim {self.name}: {why}")
-            yield claims.poll_seconds(random.random())
+            yield claim_files.poll_seconds(random.random())
 
     def _take(self, term: int) -> Steps[bool]:
         took = self.now()
         until = self._fence(took)
         content = seal({"nonce": self.nonce, "by": self.by})
-        answer = yield SharedCommand(("link", self._folder, claims.term_file(term), content, until))
+        answer = yield SharedCommand(("link", self._folder, claim_files.term_file(term), content, until))
         if answer.why or _unsealed(answer.value).get("nonce") != self.nonce:
             return False
-        yield SharedCommand(("put", self._folder, claims.beat_file(term, self.nonce, 0), "", until))
+        yield SharedCommand(("put", self._folder, claim_files.beat_file(term, self.nonce, 0), "", until))
         answer = yield look(self._folder)
-        if answer.why or self.now() > until or not claims.is_mine(answer.value["names"], term):
+        if answer.why or self.now() > until or not claim_files.is_mine(answer.value["names"], term):
             return False
         self._term, self._heard, self._held = term, took, True
         return True
@@ -109,7 +109,7 @@ class Claim:
             yield min(self.lease / 6, max(0.0, self.until - self.now()))
             if self._held and not self._lost():
                 began, until = self.now(), self.until
-                old, new = (claims.beat_file(self._term, self.nonce, self._count + more) for more in (0, 1))
+                old, new = (claim_files.beat_file(self._term, self.nonce, self._count + more) for more in (0, 1))
                 answer = yield SharedCommand(("move", self._folder, old, new, until), until)
                 if not answer.why and not self._lost():
                     self._count, self._heard = self._count + 1, began
@@ -123,17 +123,17 @@ class Claim:
 
     def release(self) -> Steps[None]:
         """Give it back. It is not held from now on, however that goes."""
-        old, until = claims.beat_file(self._term, self.nonce, self._count), self.until
+        old, until = claim_files.beat_file(self._term, self.nonce, self._count), self.until
         self._held = False
         if until:
-            yield SharedCommand(("move", self._folder, old, claims.free_file(self._term), until))
+            yield SharedCommand(("move", self._folder, old, claim_files.free_file(self._term), until))
 
     def _lost(self, answer: SharedAnswer = NOT_ASKED) -> str:
         """Why it is no longer held, by the clock and by this listing; empty while it is."""
         late = self.now() - self._heard
-        if not self._why_lost and not answer.why and not claims.is_mine(answer.value["names"], self._term):
+        if not self._why_lost and not answer.why and not claim_files.is_mine(answer.value["names"], self._term):
             self._why_lost = f"another has taken the claim {self.name} over"
-        elif not self._why_lost and late >= self.lease * claims.FENCE:
+        elif not self._why_lost and late >= self.lease * claim_files.FENCE:
             self._why_lost = f"the claim {self.name} could not be renewed for {late:.0f} s"
         return self._why_lost
 

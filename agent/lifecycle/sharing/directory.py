@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from agent.decide.sync.mounts import DirectoryMount, check_mount
 from agent.errors import DirectoryUnusable
+from agent.lifecycle.sharing.mounts import DirectoryMount, check_mount
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
 from agent.machine.shared_files import SharedCommand, SharedFiles

@@ -9,9 +9,9 @@ from contextlib import ExitStack, suppress
 from agent import wire
 from agent.decide.completeness import ABSENT
 from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageOutput
-from agent.decide.stages import StageVerdict, is_training, judge, published, repeats_at, staged
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 from agent.lifecycle.sharing.background import Held
+from agent.lifecycle.stages.records import StageVerdict, is_training, judge, published, repeats_at, staged
 from agent.lifecycle.stages.site import PodSite
 from agent.lifecycle.stages.work import Begin, Failed
 

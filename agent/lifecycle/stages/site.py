@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agent.decide import stages
 from agent.decide.completeness import (
     TRACKER,
     Checkpoint,
@@ -22,10 +21,11 @@ from agent.decide.completeness import (
 )
 from agent.decide.pipeline import Files, Model, Pipeline, Stage, StageCommand, StageOutput
 from agent.decide.progress import too_little_room
-from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags, seal
+from agent.decide.sync_facts import OLD_FLAGS, TOP, folder, old_flags, seal
 from agent.decide.words import listed
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.background import Background, Held
+from agent.lifecycle.stages import records
 from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, note
 from agent.lifecycle.stages.work import Begin, Failed, Work
@@ -75,14 +75,14 @@ class PodSite:
         with self.background.looking_at(path):
             return self._files.names(path)
 
-    def record(self, stage: Stage) -> stages.StageRecord | None:
-        return stages.read_record(self.background.read(stages.RECORDS, self._file(stage)))
+    def record(self, stage: Stage) -> records.StageRecord | None:
+        return records.read_record(self.background.read(records.RECORDS, self._file(stage)))
 
     def _file(self, stage: Stage) -> str:
         return folder(self._name(stage))
 
     def _name(self, stage: Stage) -> str:
-        return stages.record_name(stage, self.settings.shared_dir)
+        return records.record_name(stage, self.settings.shared_dir)
 
     # Writing: what others see is not done when the claim is lost
 
@@ -92,7 +92,7 @@ class PodSite:
         with self.background.claim(self._name(stage), self.programs.lose) as held:
             yield held
 
-    def prepare(self, stage: Stage, verdict: stages.StageVerdict, claimed: Held) -> None:
+    def prepare(self, stage: Stage, verdict: records.StageVerdict, claimed: Held) -> None:
         """Make the place in which the stage works."""
         place = stage.staging or stage.target
         claimed.until()
@@ -116,7 +116,7 @@ class PodSite:
             if why := too_little_room(place, sum(stage.space for stage in asked), there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
-    def _take_up(self, stage: Stage, verdict: stages.StageVerdict, claimed: Held) -> None:
+    def _take_up(self, stage: Stage, verdict: records.StageVerdict, claimed: Held) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
         mark, inputs = mark_of(stage), json.dumps(dict(stage.inputs), sort_keys=True)
         is_own = isinstance(stage.work, Model) and not verdict.aside and os.path.lexists(stage.target)
@@ -155,8 +155,8 @@ class PodSite:
 
     def keep(self, stage: Stage, claimed: Held, **fields: Any) -> None:
         """Store its record, in which these fields are not as they are for a stage that is done."""
-        record = stages.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch, **fields)
-        self.background.put(stages.RECORDS, self._file(stage), seal(record), claimed.until())
+        record = records.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch, **fields)
+        self.background.put(records.RECORDS, self._file(stage), seal(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Held) -> None:
         self._show(new, claimed, lambda: stored.rename(old, new))
@@ -195,7 +195,7 @@ class PodSite:
         with self.background.looking_at(path):
             there = os.path.lexists(path)
         if there:
-            aside = stages.aside_name(path, time.time())
+            aside = records.aside_name(path, time.time())
             self.say(f"{path} does not match what is needed: moved to {aside}")
             self.rename(path, aside, claimed)
 
@@ -243,7 +243,7 @@ class PodSite:
     def note_made(self, stage: Stage) -> None:
         """For those who look for flags of old launchers."""
         later = self.pipeline.stages[[each.name for each in self.pipeline.stages].index(stage.name) + 1 :]
-        for where, flag in self._old_flags(stages.flag_of(stage, later)):
+        for where, flag in self._old_flags(records.flag_of(stage, later)):
             self.background.put(where, flag, f"{self.pipeline.run}\n")
 
     def _old_flags(self, fact: str) -> Sequence[tuple[str, str]]:

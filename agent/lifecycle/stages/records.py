@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agent import wire
 from agent.decide.pipeline import Files, Model, Stage, StageOutput
-from agent.decide.sync.facts import TOP, unseal
+from agent.decide.sync_facts import TOP, unseal
 
 RECORDS = f"{TOP}/complete"
 """Directory of the records, in the one that all pods share."""
@@ -125,7 +125,7 @@ def aside_name(path: str, now: float) -> str:
 
 
 def flag_of(stage: Stage, later: Sequence[Stage]) -> str:
-    """The fact that is true when this stage is over, for which old scripts look (agent.decide.sync.facts.OLD_FLAGS);
+    """The fact that is true when this stage is over, for which old scripts look (agent.decide.sync_facts.OLD_FLAGS);
     empty for none."""
     if isinstance(stage.work, (Files, Model)) and not any(isinstance(each.work, (Files, Model)) for each in later):
         return "download_complete"

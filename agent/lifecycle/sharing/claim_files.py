@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agent.decide.sync.facts import TOP, folder
+from agent.decide.sync_facts import TOP, folder
 
 STALLED_SECONDS = 10.0
 """Who has not looked for so long was stopped itself: it begins to count anew."""
