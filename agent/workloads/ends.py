@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from agent.decide.ending import JobEnd, from_status, is_told, with_failure, with_losses
+from agent.decide.ending import JobEnd, from_status
 from agent.decide.tail import last_lines
 from agent.errors import Exit
-from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
-
-
-def judged(workload: Workload, context: RunContext, outcome: Outcome, *, only_victims: bool) -> Judgement:
-    """The verdict. What ended the run before goes before the failures of its processes, and has them below it; so do
-    lost pods, where all failures are `only_victims` of others. A cancel while pods are asked whether they are there
-    changes nothing of a failure."""
-    if outcome.cause is not None:
-        cause: JobEnd | None = with_losses(outcome.cause, outcome.lost, context.where)
-    else:
-        cause = broken_off(context, outcome) if only_victims else None
-    if outcome.first is not None and cause is not None:
-        judgement = workload.judge(context, replace(outcome, cause=None))
-        failure = judgement.end
-        if is_told(cause) and cause.code == Exit.INTERRUPTED and failure.code:
-            return judgement._replace(end=with_failure(failure, cause))
-        outcome = replace(outcome, first=None, cause=with_failure(cause, failure))
-    return workload.judge(context, outcome)
+from agent.workloads.base import FailedPart, Outcome, RunContext
 
 
 def broken_off(context: RunContext, outcome: Outcome) -> JobEnd | None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from agent.decide.ending import masked, with_followers, with_out_of_memory
+from agent.decide.ending import (
+    JobEnd,
+    is_told,
+    masked,
+    with_failure,
+    with_followers,
+    with_losses,
+    with_out_of_memory,
+)
 from agent.decide.part_end import PartEnd
 from agent.decide.words import lines
+from agent.errors import Exit
 from agent.lifecycle.runs.course import Course
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
-from agent.workloads.ends import judged
+from agent.workloads.ends import broken_off
 
 
 def judge(
@@ -19,6 +29,23 @@ def judge(
     if course.cause is not None and not ends:
         return Judgement(course.cause)
     return judged(workload, context, outcome(course, ends, tokens), only_victims=course.only_victims)
+
+
+def judged(workload: Workload, context: RunContext, outcome: Outcome, *, only_victims: bool) -> Judgement:
+    """The verdict. What ended the run before goes before the failures of its processes, and has them below it; so do
+    lost pods, where all failures are `only_victims` of others. A cancel while pods are asked whether they are there
+    changes nothing of a failure."""
+    if outcome.cause is not None:
+        cause: JobEnd | None = with_losses(outcome.cause, outcome.lost, context.where)
+    else:
+        cause = broken_off(context, outcome) if only_victims else None
+    if outcome.first is not None and cause is not None:
+        judgement = workload.judge(context, replace(outcome, cause=None))
+        failure = judgement.end
+        if is_told(cause) and cause.code == Exit.INTERRUPTED and failure.code:
+            return judgement._replace(end=with_failure(failure, cause))
+        outcome = replace(outcome, first=None, cause=with_failure(cause, failure))
+    return workload.judge(context, outcome)
 
 
 def outcome(course: Course, ends: Mapping[int, PartEnd], tokens: Sequence[str]) -> Outcome:
