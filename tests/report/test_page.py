@@ -12,11 +12,14 @@ from agent.report import palette
 from agent.report.charts import DRAWN, PLACEHOLDERS, Line, Picture, chart
 from agent.report.page import render_run
 from agent.report.reading import read_result
+from agent.report.sections import SECTIONS
+from agent.workbench import comparing
 from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong
 from tests.report.pages import PAGES, rendered
 
 TEMPLATES = Path(palette.__file__).parent / "templates"
+COMPARING = Path(comparing.__file__).parent / "templates"
 STYLE = (TEMPLATES / "style.css").read_text()
 SECTION = r'<section id="([^"]+)"'
 VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path"}
@@ -93,12 +96,12 @@ def test_the_navigation_names_the_sections_of_the_page_in_their_order(name: str)
         assert re.findall(r'href="#([^"]+)"', links) == re.findall(SECTION, html)
 
 
-@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.j2")), ids=lambda path: path.name)
-def test_each_section_of_a_template_is_shown_by_an_example(template: Path) -> None:
-    text = template.read_text()
-    named = {*re.findall(SECTION, text), *re.findall(r'<a href="#([\w-]+)"', text)}
+def test_each_section_is_shown_by_an_example_and_has_a_template() -> None:
     shown = {section for page in PAGES for section in re.findall(SECTION, rendered(page))}
-    assert named - shown == set(), "no page of tests/report/examples.py shows them"
+    of_runs = {section.id for section in SECTIONS}
+    of_others = {name for path in COMPARING.glob("*.j2") for name in re.findall(SECTION, path.read_text())}
+    assert (of_runs | of_others) - shown == set(), "no page of tests/report/examples.py shows them"
+    assert {path.name.partition(".")[0] for path in (TEMPLATES / "sections").iterdir()} == of_runs
 
 
 @pytest.mark.parametrize("name", PAGES)
