@@ -60,7 +60,7 @@ test-kubernetes: ## the chart before a real API server, JobSet, Kueue and a real
 	@scripts/test-image.sh $(bin)/python -m tests.image.archive >/dev/null
 	@$(bin)/pytest -o faulthandler_timeout=1800 -m "not long" --durations=10 tests/kubernetes $(ARGS)
 
-kube-up: ## the same control plane with eight pretended nodes, to stay: prints how to use it; ARGS="--image NAME" for your images
+kube-up: ## the same control plane with eight simulated nodes, to stay: prints how to use it; ARGS="--image NAME" for your images
 	@scripts/setup.sh kubernetes
 	@$(bin)/python -m tests.kubernetes.up up $(ARGS)
 

@@ -117,7 +117,7 @@ class Connection:
 
     def _gone(self) -> PeerLost:
         if not self.run:
-            return PeerLost("the agent of this pod has just ended", "a4-agent status shows how")
+            return PeerLost("the agent of this pod just exited", "a4-agent status shows how")
         return PeerLost(
             f"the agent of this pod has ended while {self.run} was going on",
             f"a4-agent status shows how; what this pod printed until then: a4-agent logs {self.run}",

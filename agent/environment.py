@@ -128,7 +128,7 @@ def find_mpi(path: str = "") -> Mpi:
 
     mpi = mpi_of(versions.mpi(path or os.environ.get("PATH") or os.defpath))
     if mpi is None or mpi.problem:
-        raise MissingProgram(mpi.problem if mpi else "mpirun says nothing of itself", "Open MPI 4 or 5 is needed")
+        raise MissingProgram(mpi.problem if mpi else "cannot determine mpirun's version", "Open MPI 4 or 5 is needed")
     return mpi
 
 

@@ -315,7 +315,7 @@ SETTINGS = (
         gate,
         "false",
         "look at all pods before the first run, as a4-agent doctor does, and end the job (65) with a fatal finding; "
-        "strict: also where a check could not look",
+        "strict: also if a check could not run",
     ),
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "lowest level logged"),

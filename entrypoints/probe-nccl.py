@@ -3,7 +3,7 @@
     probe-nccl.py               two ranks, each a process of this program
     probe-nccl.py RANK FILE     one of them; they meet in FILE
 
-Prints what rank 0 prints, and a JSON object at the end: `unknown`, why NCCL could not look, or empty. Runs under the
+Prints what rank 0 prints, and a JSON object at the end: `unknown`, why NCCL could not check, or empty. Runs under the
 workload's Python. Only these ranks have the variables that switch the diagnostics on.
 """
 

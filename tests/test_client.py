@@ -191,7 +191,7 @@ def test_the_agent_dies(client: Client, agent: FakeAgent) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with pytest.raises(AgentError, match="the agent of this pod has just ended") as caught:
+    with pytest.raises(AgentError, match="the agent of this pod just exited") as caught:
         client.wait(run.id)
     killer.join()
     assert caught.value.code == Exit.TRY_AGAIN
@@ -247,7 +247,7 @@ def test_how_it_ends_is_a_note_where_something_is_still_waited_for(client: Clien
 
 
 def test_an_agent_that_cannot_say_early_how_a_run_ends(client: Client, agent: FakeAgent) -> None:
-    agent.refuse["verdict"] = Refused(2, "the agent does not understand this 'verdict'")
+    agent.refuse["verdict"] = Refused(2, "the agent does not support the request 'verdict'")
     sink = Recorder()
     assert followed(client, agent, sink, FakeRun.end).end.code == 0 and sink.notes == []
 

@@ -211,7 +211,7 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
         what = f"no a4-agent runs in this pod: only what this pod itself printed, pod {index}, can be read"
         raise PeersMissing(what, "leave out --pod, or ask in another pod")
     if args.rank is not None:
-        raise PeersMissing("no a4-agent runs in this pod: nobody knows where the ranks were", "leave out --rank")
+        raise PeersMissing("no a4-agent runs in this pod: rank placement is unknown", "leave out --rank")
     run = _newest(state) if not args.run else state.run_id(args.run) if state else args.run
     path = directory.spool(run)
     piece = read_spool(path, 0, MOST_READ, args.since) if re.fullmatch(RUN_ID, run) else None

@@ -1,4 +1,4 @@
-"""`a4-agent mpirun`: a program of one's own as MPI ranks on the pods of the plan."""
+"""`a4-agent mpirun`: your own program as MPI ranks on the pods of the plan."""
 
 from __future__ import annotations
 

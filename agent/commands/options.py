@@ -73,14 +73,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_seconds(limits, "--timeout", seconds, "end the run after this (124)")
     add_seconds(limits, "--stall-timeout", seconds, "end it when it is silent for this long")
     add_labels(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be started, without starting anything")
 
 
 def add_labels(parser: argparse.ArgumentParser, name: str = "--name") -> None:
     """By what people know the run again."""
-    text = "what to call it in place of its id; -2 or the like is added if a run has that name"
+    text = "name for the run, usable instead of its id; -2, -3, … is added if the name is taken"
     parser.add_argument(name, dest="run_name", type=checked(run_name), metavar="NAME", help=text)
-    text = "a line about it that status and its results show"
+    text = "one-line note, shown by status and in the results"
     parser.add_argument("--note", type=checked(run_note), default="", metavar="TEXT", help=text)
 
 
@@ -96,7 +96,7 @@ def add_followed_run(parser: argparse.ArgumentParser, label: str = "its pod", *a
     add_run(parser)
     text = "look at its pods first, as a4-agent doctor does: with a fatal finding it does not begin (65)"
     parser.add_argument("--gate", action="store_true", help=text)
-    text = "with --gate: nor where a check could not look"
+    text = "with --gate: also refuse if a check could not run"
     parser.add_argument("--strict", action="store_true", help=text)
     parser.add_argument("--label", *also, action="store_true", help=f"prefix each line with {label}")
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")

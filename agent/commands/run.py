@@ -111,7 +111,7 @@ def _submit(args: argparse.Namespace, client: Client | None) -> int:
     from agent.commands.following import submit
 
     if args.order and not args.dry_run:
-        raise UsageError("--order is for forming the cluster, which is formed", "a4-agent topology shows its order")
+        raise UsageError("--order has no effect: the cluster is already formed", "a4-agent topology shows its order")
     environ = agent_environment(RunDir()) if client else os.environ
     workload = read_setting("A4_WORKLOAD", environ, look(environ)[0], args.workload)  # by default that of the pod
     return submit(args, read_spec(args, workload), client)

@@ -29,13 +29,13 @@ INDENT = "  "
 LOGS = "a4-agent logs RUN prints its output, a4-agent get RUN fetches results and logs"
 OLDER = "Output: a4-agent logs RUN"
 PHASES = {
-    "preparing": "is starting",
-    "waiting": "waits for the coordinator to connect",
-    "forming": "is forming the cluster",
-    "formed": "has the plan",
-    "running": "takes part in a run",
-    "sleeping": "sleeps between runs",
-    "ended": "has ended",
+    "preparing": "starting for {}",
+    "waiting": "waiting for the coordinator to connect for {}",
+    "forming": "forming the cluster for {}",
+    "formed": "received the plan {} ago",
+    "running": "taking part in a run for {}",
+    "sleeping": "sleeping between runs for {}",
+    "ended": "ended {} ago",
 }
 
 
@@ -66,7 +66,7 @@ def describe(
 def _head(state: PodState, alive: float | None, now: float) -> Iterator[str]:
     """Which pod this is and what it does. An agent that was killed cannot say so: its sign of life is too old then."""
     phase = state.phase
-    yield f"pod {state.index} of {state.pods} {PHASES.get(phase, phase)}, since {ago(now - state.since)}"
+    yield f"pod {state.index} of {state.pods}: {PHASES.get(phase, phase + ' for {}').format(ago(now - state.since))}"
     yield f"epoch {state.epoch}, a4-agent {state.agent}"
     if phase != "ended" and (alive is None or alive > 30.0):
         yield "the agent itself gives no sign of life: it was killed or hangs"
@@ -75,7 +75,8 @@ def _head(state: PodState, alive: float | None, now: float) -> Iterator[str]:
 def _current(state: PodState, now: float) -> Iterator[str]:
     """The run that goes on, and where to read what it prints."""
     if run := state.run:
-        yield f"run {titled(run.id, run.name)} by {run.by} on pods {ranges(run.pods)}, since {ago(now - run.since)}"
+        took = ago(now - run.since)
+        yield f"run {titled(run.id, run.name)} by {run.by} on pods {ranges(run.pods)}, running for {took}"
         yield f"  {_command(run)}"
         yield f"  what it prints: a4-agent logs {run.name or run.id}"
         if run.results:

@@ -1,4 +1,4 @@
-"""`a4-agent torchrun`: a program of one's own under torchrun on the pods of the plan."""
+"""`a4-agent torchrun`: your own program under torchrun on the pods of the plan."""
 
 from __future__ import annotations
 

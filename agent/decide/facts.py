@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
     check: str
     state: State
-    """unknown: it could not look"""
+    """unknown: the check could not run"""
     severity: Severity
     """how much it matters when the state is bad"""
     pod: int

@@ -1,4 +1,4 @@
-"""How to go on without pods: what to type, what to give the chart, and how to have a node repaired."""
+"""How to continue without pods: what to type, what to give the chart, and how to have a node repaired."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_them(peers: Sequence[PlannedPeer], indices: Collection[int]) -> list
     bad = [peer for peer in peers if peer.index in indices]
     if not bad or len(bad) == len(peers):
         return []
-    told = [f"go on without: a4-agent run --exclude {ranges(indices)} …"]
+    told = [f"continue without: a4-agent run --exclude {ranges(indices)} …"]
     if nodes := nodes_of(bad):
         told.append(f"chart: --set 'avoidNodes={{{','.join(nodes)}}}'")
     return told

@@ -64,7 +64,7 @@ class RunSpec(NamedTuple):
     `torchrun` only)."""
     gate: str = ""
     """`on`: its pods are looked at before it, and one with a fatal finding refuses it; `strict`: also one where a check
-    could not look."""
+    could not run."""
 
     def __repr__(self) -> str:
         return wire.shown(self, "env")

@@ -100,7 +100,7 @@ def _check_lost(chosen: Sequence[PlannedPeer], lost: Mapping[int, str], left_out
         return
     missing = [peer.index for peer in gone]
     reasons = "; ".join(f"{peer.where}: {lost[peer.index]}" for peer in gone)
-    hint = f"go on without: --exclude {ranges([*missing, *left_out])}"
+    hint = f"continue without: --exclude {ranges([*missing, *left_out])}"
     raise PeerLost(f"{pods_text(missing)} {is_are(missing)} needed and lost ({reasons})", hint)
 
 

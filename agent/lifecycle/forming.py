@@ -73,7 +73,7 @@ class Forming:
         if facts.index == peer.index:
             self.take(facts)
         else:
-            self._roster.lose(peer, f"it said what this release does not understand: facts of pod {facts.index}")
+            self._roster.lose(peer, f"it sent a message this release cannot read: facts of pod {facts.index}")
 
     def planned(self, index: int) -> None:
         """A worker has the plan."""

@@ -126,7 +126,7 @@ class Emitter:
         if self.behind >= LOW_MARK:
             return
         if self._unsaid:
-            note = f"a4-agent: {self._unsaid} bytes of output are missing here: nobody read it\n"
+            note = f"a4-agent: {self._unsaid} bytes of output were dropped: nothing was reading\n"
             self._unsaid = 0
             self._queue(2, note.encode())
         self._relieve()

@@ -103,7 +103,9 @@ class StoredFiles:
         try:
             status, output, errors = run_to_end(argv, self._git_env, GIT_SECONDS)
         except FileNotFoundError:
-            raise MissingProgram("git is not there", f"it says what is in {path}: use an image that has it") from None
+            raise MissingProgram(
+                "git is not installed", f"it is needed to read {path}: use an image that has it"
+            ) from None
         except Late:
             what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
             raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None

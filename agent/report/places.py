@@ -201,9 +201,9 @@ def health_grid(result: Result) -> Grid | None:
     found.sort(key=lambda one: (one.state != "bad", list(tones).index(one.severity)))
     rows: list[list[Cell | str]] = [
         [
-            Cell(one.severity, tones[one.severity]) if one.state == "bad" else Cell("could not look", "soft"),
+            Cell(one.severity, tones[one.severity]) if one.state == "bad" else Cell("not checked", "soft"),
             one.check,
-            f"{one.value} (right is: {one.limit})" if one.limit and one.state == "bad" else one.value,
+            f"{one.value} (expected: {one.limit})" if one.limit and one.state == "bad" else one.value,
             f"pod {one.pod}" + (f", {one.device}" if one.device else ""),
             one.node,
             one.action if one.state == "bad" else "",

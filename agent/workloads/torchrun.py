@@ -1,4 +1,4 @@
-"""`torchrun`: a program of one's own, by torchrun on every pod."""
+"""`torchrun`: your own program, by torchrun on every pod."""
 
 from __future__ import annotations
 

@@ -407,16 +407,16 @@ def test_the_report(tmp_path: Path) -> None:
 pod 2, job-0-2, node c did not answer: it ended
 
 fatal: GPU recovery action: Reset on GPU 1 of pod 1, job-0-1, node b
-  right is: None
+  expected: None
   drain the node and reset the GPU or restart the node; on GKE: kubectl label
     node node-1 cloud.google.com/fault-behavior=XID
 
 degraded: /dev/shm: 64 MiB on pods 0-1
-  right is: 8 GiB or more
+  expected: 8 GiB or more
   set the chart's volumes.sharedMemory, or mount an emptyDir of medium Memory
     there
 
-could not look:
+not checked:
   XIDs: /dev/kmsg: Operation not permitted on pods 0-1
 
 ok: GPUs, GPU model, driver of B200, GPU memory errors, GPU memory errors ever,

@@ -126,7 +126,7 @@ def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
     text = record(OVER, {"step": "gpus", "speeds": speeds}, nvlink, loopback, PAIRS, END)
     found = judged(context("find-slow"), Outcome(0, text))
     assert (found.end.code, found.end.what) == (65, "GPU 1 of pod 0 is slow")  # rank 1 is pod 0
-    assert "go on without: a4-agent run --exclude 0 …" in found.text and "GPU 1 slow" in found.text
+    assert "continue without: a4-agent run --exclude 0 …" in found.text and "GPU 1 slow" in found.text
     assert "GPU 1, product in bf16: 350 TFLOP/s, 50% of what is usual" in found.text
     bad = [(one.pod, one.device) for one in found.measurements.found if one.state == "bad"]
     told = [one["device"] for one in json.loads(found.files["findings.json"]) if one["state"] == "bad"]

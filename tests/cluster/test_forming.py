@@ -36,7 +36,7 @@ def test_every_pod_has_the_plan_and_its_files(start: Start) -> None:
     assert (seen.returncode, seen.stdout) == (0, "hello\n"), seen.stderr
     # The pod's own environment is not there; the state in the run directory is.
     far = trial.cluster.exec(0, ["ssh", names[2].split(".")[0], *AGENT, "status"], timeout=END_SECONDS)
-    assert "sleeps between runs" in far.stdout, far
+    assert "sleeping between runs" in far.stdout, far
     trial.cluster.terminate()
     all_codes(trial, 143)
 

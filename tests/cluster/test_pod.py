@@ -110,7 +110,7 @@ def test_verbs_answer_while_the_cluster_forms(start: Start) -> None:
     trial = start(2, missing=frozenset({1}), arguments=("none",))
     trial.until_event(0, "facts-ready")
     run = trial.cluster.exec
-    assert "is forming the cluster" in run(0, [*AGENT, "status"]).stdout
+    assert "forming the cluster" in run(0, [*AGENT, "status"]).stdout
     hostfile = run(0, [*AGENT, "hostfile"])
     assert (hostfile.returncode, "not formed" in hostfile.stderr) == (69, True)
     by_index = run(0, [*AGENT, "hostfile", "--order", "index", "--slots", "1"])

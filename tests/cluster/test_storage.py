@@ -64,7 +64,7 @@ def test_a_results_directory_that_breaks_for_a_while_holds_nothing_up_and_nothin
     until_printed(trial, "printed")
     until_logged(trial, 1, f"this pod's log cannot be stored in {RESULTS}: {REASON[PASSING[1]]};")
     for index in PASSING:  # pod 0 waits for an answer meanwhile
-        assert "takes part in a run" in shell(trial, index, "a4-agent status")
+        assert "taking part in a run" in shell(trial, index, "a4-agent status")
         answers = json.loads(shell(trial, index, "a4-agent exec --json -- echo here"))
         assert {answer["pod"]: answer["stdout"] for answer in answers} == dict.fromkeys(PASSING, "here\n")
     for index, fault in PASSING.items():

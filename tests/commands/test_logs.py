@@ -187,7 +187,7 @@ def test_what_the_disk_no_longer_has(tmp_path: Path, call_command: Call) -> None
         ("run", "logs --rank 8", 2, "script-7 has no rank 8\n  it has ranks 0-7"),
         ("left", "logs no-such", 66, "this pod has kept nothing of no-such\n  a4-agent status lists the runs"),
         ("left", "logs ../runs/old-1", 66, "this pod has kept nothing of ../runs/old-1"),
-        ("left", "logs --rank 2", 69, "nobody knows where the ranks were\n  leave out --rank"),
+        ("left", "logs --rank 2", 69, "rank placement is unknown\n  leave out --rank"),
         ("left", "logs --pod 2", 69, "only what this pod itself printed, pod 3, can be read\n  leave out --pod"),
         ("tmp_path", "logs", 66, "this pod has kept nothing of any run\n  a4-agent status lists the runs\n"),
     ],

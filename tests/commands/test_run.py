@@ -62,7 +62,8 @@ def test_what_only_a_client_can(option: str, tmp_path: Path, type_command: Type)
 
 
 @pytest.mark.parametrize(
-    ("option", "what"), [("--strict", "--strict needs --gate"), ("--order=index", "--order is for forming the cluster")]
+    ("option", "what"),
+    [("--strict", "--strict needs --gate"), ("--order=index", "--order has no effect: the cluster is already formed")],
 )
 def test_what_makes_no_sense_beside_an_agent(option: str, what: str, agent: FakeAgent, type_command: Type) -> None:
     code, out, err = type_command("run", option, "none").end()

@@ -67,8 +67,8 @@ def test_a_running_agent(run_dir: Path, prints: Prints) -> None:
     (run_dir / "plan.json").write_text(json.dumps(PLAN.to_json()))
     (run_dir / "alive").touch()
     shown = prints("status")
-    assert "pod 1 of 3 takes part in a run, since " in shown
-    assert "run script-7 by pod 2 (pid 31) on pods 0-2, since " in shown
+    assert "pod 1 of 3: taking part in a run for " in shown
+    assert "run script-7 by pod 2 (pid 31) on pods 0-2, running for " in shown
     assert "pods: 3 x 8 slots: 3 ready" in shown
     assert "no sign of life" not in shown
     data = json.loads(prints("status", "--json"))
@@ -95,13 +95,13 @@ def test_an_agent_that_has_ended_need_not_live() -> None:
 
 
 PHASES = {
-    "preparing": "is starting",
-    "waiting": "waits for the coordinator",
-    "forming": "is forming the cluster",
-    "formed": "has the plan",
-    "running": "takes part in a run",
-    "sleeping": "sleeps between runs",
-    "ended": "has ended",
+    "preparing": "starting",
+    "waiting": "waiting for the coordinator",
+    "forming": "forming the cluster",
+    "formed": "received the plan",
+    "running": "taking part in a run",
+    "sleeping": "sleeping between runs",
+    "ended": "ended",
     "a later phase": "a later phase",
 }
 
@@ -112,7 +112,7 @@ def test_every_phase_in_words() -> None:
 
 
 def test_how_long() -> None:
-    told = {-5: "since 0 s", 0: "since 0 s", 119: "since 119 s", 600: "since 10 min", 9000: "since 2.5 h"}
+    told = {-5: "for 0 s", 0: "for 0 s", 119: "for 119 s", 600: "for 10 min", 9000: "for 2.5 h"}
     for seconds, words in told.items():
         assert described(STATE, 1000.0 + seconds).splitlines()[0].endswith(words)
 
@@ -129,7 +129,7 @@ def test_who_is_missing() -> None:
 
 def test_the_current_run() -> None:
     assert described(STATE | {"run": RUN}, 1600.0).splitlines()[2:] == [
-        "run script-7 by pod 2 (pid 31) on pods 0-2, since 10 min",
+        "run script-7 by pod 2 (pid 31) on pods 0-2, running for 10 min",
         "  script",
         "  what it prints: a4-agent logs script-7",
         "  results on pod 0: /results/runs/script-7",
@@ -139,7 +139,7 @@ def test_the_current_run() -> None:
 def test_a_run_with_a_name() -> None:
     run = RUN | {"name": "lr-0.1", "note": "warm-up", "command": "torchrun train.py --lr 0.1"}
     assert described(STATE | {"run": run}).splitlines()[2:5] == [
-        "run script-7 (lr-0.1) by pod 2 (pid 31) on pods 0-2, since 10 s",
+        "run script-7 (lr-0.1) by pod 2 (pid 31) on pods 0-2, running for 10 s",
         "  torchrun train.py --lr 0.1  # warm-up",
         "  what it prints: a4-agent logs lr-0.1",
     ]

@@ -1,4 +1,4 @@
-"""How to go on without pods."""
+"""How to continue without pods."""
 
 from __future__ import annotations
 

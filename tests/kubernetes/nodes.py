@@ -1,4 +1,4 @@
-"""The pretended nodes: two blocks of two sub-blocks of two machines, and the images that they know."""
+"""The simulated nodes: two blocks of two sub-blocks of two machines, and the images that they know."""
 
 from __future__ import annotations
 

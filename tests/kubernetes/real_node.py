@@ -1,4 +1,4 @@
-"""A node with a real kubelet and containerd, beside the pretended ones.
+"""A node with a real kubelet and containerd, beside the simulated ones.
 
 It stands in the network of the local cluster's bridge, to which its pods are connected, and has mounts, processes and a
 host name of its own: all but its cgroups ends with the process that made it, however that ends.

@@ -152,7 +152,7 @@ class Runtime:
 
 
 class Node(NamedTuple):
-    """A machine that is pretended: pods with hostNetwork share its network and its host name."""
+    """A simulated machine: pods with hostNetwork share its network and its host name."""
 
     name: str
     address: str

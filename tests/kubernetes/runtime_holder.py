@@ -61,7 +61,7 @@ class Namespaces(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A machine that is pretended."""
+    """A simulated machine."""
 
     plan: Sandbox
     namespaces: Namespaces

@@ -222,7 +222,7 @@ def gated(word: str, pods: int = 3, workload: str = "script") -> FakeWorld:
     [
         ("strict", WELL, 0, ""),
         ("true", HEALTHY, 0, ""),
-        ("strict", HEALTHY, 65, "the gate: checks could not look on pod 1 of 3"),
+        ("strict", HEALTHY, 65, "the gate: checks could not run on pod 1 of 3"),
         ("true", {}, 69, "the gate: pod 1 of 3 did not answer"),
         ("true", {"disks": 7}, 70, "a bug in a4-agent"),
     ],
@@ -257,7 +257,7 @@ def test_a_fatal_finding_ends_the_job_before_anything_starts(workload: str) -> N
         said = pod.said()
         assert (said["what"], said["where"]) == ("the gate: pod 2 of 3 with a fatal finding", world.pod(2).where)
         assert said["why"].startswith(
-            "go on without: a4-agent run --exclude 2 …\nchart: --set 'avoidNodes={node-2}'\n"
+            "continue without: a4-agent run --exclude 2 …\nchart: --set 'avoidNodes={node-2}'\n"
             f"RDMA ports: DOWN on mlx5_3/1 of {world.pod(2).where}\n"
         )
         assert "kubectl label node node-2 " in said["why"]
@@ -270,4 +270,4 @@ def test_a_pod_that_does_not_look_at_itself_is_named(word: str) -> None:
     assert set(world.run().values()) == {69}, world.dump()
     said = world.pod(0).said()
     assert (said["what"], said["where"]) == ("the gate: pod 1 of 3 did not answer", world.pod(1).where)
-    assert said["why"].startswith("go on without: a4-agent run --exclude 1 …\n")
+    assert said["why"].startswith("continue without: a4-agent run --exclude 1 …\n")

@@ -616,7 +616,7 @@ def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays(message: dic
     world = sleeping()
     world.slip_in(message, 2)
     world.wait(5)
-    assert "does not understand" in world.pod(0).state()["lost"]["2"]["why"], world.dump()
+    assert "a message this release cannot read" in world.pod(0).state()["lost"]["2"]["why"], world.dump()
     world.every(life=Life())
     assert ends(world, 1, world.submit(1, "script", exclude=["2"]))["end"]["code"] == 0
 
@@ -717,8 +717,8 @@ def test_an_mpirun_that_waits_for_who_reads_the_pod_s_log_is_not_ended(words: by
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"type": "prepare", "run": "x"}, "does not understand"),
-        ({"type": "result", "end": {}}, "does not understand"),
+        ({"type": "prepare", "run": "x"}, "cannot read"),
+        ({"type": "result", "end": {}}, "cannot read"),
         ({"type": "end"}, "without telling the job's result"),  # as after a bug of the coordinator
     ],
 )
@@ -734,7 +734,7 @@ def test_a_worker_is_asked_for_nothing_but_what_it_printed() -> None:
     roster, answers = world.pod(0).agent.role.roster, list[dict[str, Any]]()  # type: ignore[union-attr]
     world.pod(0).agent.post(0, lambda: roster.peers[1].questions.ask("cancel", {"run": "none-1"}, answers.append))
     world.until(lambda: bool(answers))
-    assert answers[0]["error"]["what"].startswith("the agent does not understand this 'cancel'"), answers
+    assert answers[0]["error"]["what"].startswith("the agent does not support the request 'cancel'"), answers
 
 
 def test_runs_have_names() -> None:

@@ -142,7 +142,7 @@ def test_what_is_too_much_is_dropped_in_one_place_and_told(reader: Reader) -> No
     reader.begin()
     assert emitter.flush(60) == 0
     emitter.emit(1, b"after\n")
-    note = f"a4-agent: {MIB + 2} bytes of output are missing here: nobody read it\n".encode()
+    note = f"a4-agent: {MIB + 2} bytes of output were dropped: nothing was reading\n".encode()
     assert emitter.flush(60) == 0
     assert reader.all() == b"x" * (MOST_WAITING - MIB) + note + b"after\n"
     assert emitter.dropped == MIB + 2
@@ -154,7 +154,7 @@ def test_one_piece_that_is_too_much_stops_nothing(reader: Reader) -> None:
     emitter.emit(1, bytes(MOST_WAITING + 1))
     emitter.emit(1, b"after\n")
     assert emitter.flush(60) == 0
-    assert reader.all().endswith(b"nobody read it\nafter\n")
+    assert reader.all().endswith(b"nothing was reading\nafter\n")
 
 
 def test_a_pipe_that_does_not_block_gets_everything(reader: Reader) -> None:

@@ -16,7 +16,7 @@ from agent.machine.stored import SILENT_SECONDS, StoredFiles, git_settings
 
 def test_without_git_it_is_git_that_is_missing_and_not_the_storage(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    with pytest.raises(MissingProgram, match="git is not there"):
+    with pytest.raises(MissingProgram, match="git is not installed"):
         StoredFiles({"PATH": "/nowhere"}).checkout(str(tmp_path))
 
 

@@ -69,7 +69,7 @@ def test_findings_are_shown_the_worst_first() -> None:
         for name, state in seen
     ]
     text = " ".join(Page(render_run(read_result(result("script", [], findings=found)))).text)
-    at = [text.index(words) for words in ("Health of the pods", "GPU gone", "NVLink replays", "could not look", "XIDs")]
+    at = [text.index(words) for words in ("Health of the pods", "GPU gone", "NVLink replays", "not checked", "XIDs")]
     assert at == sorted(at) and "pod 1, GPU 3" in text and "reset it" in text
     assert "Health" not in render_run(read_result(result("script", [], findings=found[3:])))
 

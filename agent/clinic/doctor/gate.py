@@ -48,7 +48,7 @@ def refusal(
         what = f"the gate: {pods_text(silent)} of {len(peers)} did not answer"
         code, told, of = Exit.PEERS_MISSING, at_most(unheard), sorted(silent)
     elif strict and blind:
-        what = f"the gate: checks could not look on {pods_text({one.pod for one in blind})} of {len(peers)}"
+        what = f"the gate: checks could not run on {pods_text({one.pod for one in blind})} of {len(peers)}"
         code, told, of = Exit.WRONG_RESULT, at_most(sentences(blind, where)), []
         told.append("A4_GATE=true lets runs begin all the same")
     else:

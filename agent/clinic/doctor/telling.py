@@ -24,7 +24,7 @@ def report(
     """The verdict, then what is bad, what could not be looked at, and what is well.
 
     `silent`: pods that did not answer, and why; `pods`: the name of each, for a finding on a single one; `without`: how
-    to go on without the sick ones.
+    to continue without the sick ones.
     """
     bad = [one for one in findings if one.state == "bad"]
     unknown = [one for one in findings if one.state == "unknown"]
@@ -33,12 +33,12 @@ def report(
     for severity in ORDER:
         for group in _alike(one for one in bad if one.severity == severity):
             found += ["", *_wrapped(f"{severity}: {_sentence(group, pods)}", columns)]
-            found += _wrapped(f"right is: {group[0].limit}", columns, INDENT)
+            found += _wrapped(f"expected: {group[0].limit}", columns, INDENT)
             actions = dict.fromkeys(one.action for one in group)  # once for all pods where it is the same
             found += [line for action in actions for line in _wrapped(action, columns, INDENT)]
     found += ["", *without] if without else []
     if unknown:
-        found += ["", "could not look:"]
+        found += ["", "not checked:"]
         found += [line for group in _alike(unknown) for line in _wrapped(_sentence(group, pods), columns, INDENT)]
     if well := _well(findings):
         found += ["", *_wrapped(f"ok: {', '.join(well)}", columns)]
@@ -57,7 +57,7 @@ def verdict(findings: Sequence[Finding], silent: Mapping[int, str], pods: int) -
     if parts:
         return looked + listed(parts)
     blind = {one.check for one in findings if one.state == "unknown"}
-    return f"{looked}nothing bad found" + (f", {count_text(len(blind), 'check')} could not look" if blind else "")
+    return f"{looked}nothing bad found" + (f", {count_text(len(blind), 'check')} could not run" if blind else "")
 
 
 def sentences(findings: Sequence[Finding], pods: Mapping[int, str]) -> list[str]:

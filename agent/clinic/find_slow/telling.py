@@ -116,23 +116,19 @@ def _reasons(peers: Sequence[PlannedPeer], verdict: PairVerdict, parts: Mapping[
     for one in verdict.slow:
         how = f"has {one.share:.0%} of the usual speed" if one.share else "hangs: nothing comes through"
         where = f"{peers[one.node].where}{parts[one.node] and ', '}{parts[one.node]}"
-        alone = "; it stands alone in its place, so it may be the way there" if one.alone else ""
+        alone = "; it is the only pod in its place, so the link to that place may be at fault" if one.alone else ""
         found.append(f"{where}: {how} in {count_text(one.pairs, 'pair')} with good pods{alone}")
     if len(peers) == 2 and verdict.dead:
         found.append(f"nothing comes through between {peers[0].where}, and {peers[1].where}: one of the two hangs")
     rails = f", on {plural('rail', verdict.ways.rails)} {ranges(verdict.ways.rails)}" if verdict.ways.rails else ""
     for pair in verdict.ways.links:
-        found.append(f"the way between {pods_text(peers[rank].index for rank in pair)} is slow each time{rails}")
+        found.append(f"the link between {pods_text(peers[rank].index for rank in pair)} was slow in every round{rails}")
     for place in verdict.ways.borders:
-        found.append(f"all ways into {location_text(place)} are slow{rails}; inside it, and elsewhere, they are not")
+        found.append(f"all links into {location_text(place)} are slow{rails}; those inside it and elsewhere are not")
     if verdict.ways.fabric:
-        found.append(
-            f"many ways between good pods are slow{rails}, and no place is common to them: look at the network"
-        )
+        found.append(f"many links between good pods are slow{rails} and have no place in common: check the network")
     if slow := verdict.ways.slow_rails:
-        found.append(
-            f"{plural('rail', slow)} {ranges(slow)} {is_are(slow)} slow between all pods: look at its switches"
-        )
+        found.append(f"{plural('rail', slow)} {ranges(slow)} {is_are(slow)} slow between all pods: check its switches")
     return found
 
 
@@ -148,7 +144,7 @@ def _doubts(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
         was = "was" if verdict.ways.once == 1 else "were"
         found.append(f"{count_text(verdict.ways.once, 'pair')} of good pods {was} slow only once: not counted")
     if len(peers) > 2 and verdict.seen > 0.25:
-        found.append(f"speeds scatter: only a pod that has lost {verdict.seen:.0%} or more is found; try --seconds 5")
+        found.append(f"measurements vary: only a pod that lost {verdict.seen:.0%} or more is found; try --seconds 5")
     return found
 
 
@@ -163,7 +159,7 @@ def _sentence(
         kinds = {"slow": f"{is_are(verdict.slow)} slow", "hangs": "hangs" if len(verdict.slow) == 1 else "hang"}
         return f"{part}{named} of {len(peers)} " + " or ".join(kinds[word] for word in words)
     if reasons:
-        return f"a way between the {pods} is slow or dead"
+        return f"a link between the {pods} is slow or dead"
     return f"none of {pods} is known to be slow" if verdict.unclear else f"none of {pods} is slow"
 
 
@@ -195,8 +191,8 @@ def _link_findings(peers: Sequence[PlannedPeer], verdict: PairVerdict, check: st
     for one, other in verdict.ways.links:
         peer, to = peers[one], f"to pod {peers[other].index}"
         limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
-        action = "look at cables and switches on the way; other ways from both pods are good"
-        value = "slow each time"
+        action = "check the cables and switches between the two pods; their other links are good"
+        value = "slow in every round"
         found.append(Finding(check, "bad", "degraded", peer.index, peer.node, to, value, limit, SOURCE, action))
     return found
 

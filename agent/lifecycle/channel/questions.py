@@ -60,7 +60,9 @@ def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> 
     except OSError as error:
         answer(refusal(refused(f"the agent of this pod cannot do this {op!r}", error)))
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))
+        answer(
+            refusal(UsageError(f"the agent does not support the request {op!r}: {error!r}", "is it the same release?"))
+        )
 
 
 def refusal(error: AgentError) -> dict[str, Any]:

@@ -245,7 +245,7 @@ class Roster:
         try:
             said = messages.heard(found, messages.WORKER_SAYS)
         except ValueError as error:
-            self.lose(peer, f"it said what this release does not understand: {found['type']}, {error}")
+            self.lose(peer, f"it sent a message this release cannot read: {found['type']}, {error}")
             return
         if isinstance(said, messages.Beat):
             if said.quiet is not None:

@@ -117,7 +117,7 @@ class ToCoordinator:
 
     def not_understood(self, kind: str, error: ValueError) -> None:
         """End this pod: the coordinator speaks another language."""
-        what = f"the coordinator said what this release does not understand: {kind}, {error}"
+        what = f"the coordinator sent a message this release cannot read: {kind}, {error}"
         self._tell.failed(PeerLost(what, "do all pods run the same release?"))
 
     def _line(self, channel: Channel, line: bytes) -> None:

@@ -70,7 +70,7 @@ class Bookings:
         workload, pod, whole = find_workload(spec.workload), self._pod, self._pod.known.plan
         check_labels(spec)
         if spec.without is not None and not workload.takes_without:
-            raise UsageError(f"{workload.name} starts all its ranks", "torchrun and mpirun can leave one to you")
+            raise UsageError(f"{workload.name} does not support --without", "torchrun and mpirun do")
         assert whole is not None
         plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._roster.lost.reasons())
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"

@@ -165,7 +165,7 @@ class Parts:
             return
         piece = self._machine.read_spool(self._pod.dir.spool(run_id), offset, most, since) if is_name else None
         if piece is None:
-            answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
+            answer(refusal(MissingProgram(f"no run named {run_id!r} on {self._pod.where(self._pod.settings.index)}")))
         elif running and fields.get("wait") and not piece.frames and not piece.skipped:
             again = {**fields, "offset": piece.next, "since": 0.0, "wait": False}
             running.output.when_more(lambda: self.read(again, answer))

@@ -118,7 +118,7 @@ class Claim:
     def confirm(self) -> Steps[float]:
         """Look whether it is still held; the time until which that is sure. Raises PeerLost."""
         if why := self._lost((yield look(self._folder))):
-            raise PeerLost(why, "another pod may write there now: what was made here is left in its own place")
+            raise PeerLost(why, "another pod may write there now: what was made here was left in a separate directory")
         return self.until
 
     def release(self) -> Steps[None]:

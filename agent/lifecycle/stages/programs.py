@@ -98,7 +98,9 @@ class Programs:
                 passing.close()
                 self._running = None
         if self.lost:
-            raise PeerLost(self.lost, "another pod may write there now: what was made here is left in its own place")
+            raise PeerLost(
+                self.lost, "another pod may write there now: what was made here was left in a separate directory"
+            )
         return status
 
     def _started(self, stage: Stage, argv: Sequence[str], env: Mapping[str, str], cwd: str, passing: Passing) -> Piped:

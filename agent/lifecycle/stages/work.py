@@ -155,7 +155,7 @@ class Work:
                 if self._programs.run(stage, argv, {}, "/"):
                     raise SystemFault(
                         f"{source}'s downloader cannot be installed in {place}",
-                        "give images one there (A4_DOWNLOADERS_DIR names its parent directory)",
+                        "install it in the image (A4_DOWNLOADERS_DIR names the parent directory)",
                     )
             stored.rename(new, place)
         return python
@@ -206,7 +206,7 @@ class Work:
         brought = [str(each["metadata"]["name"]) for each in report["install"]]
         if wrong := [name for name in brought if name.lower().replace("_", "-").startswith(GUARDED)]:
             raise SettingsError(
-                [f"{', '.join(wanted)} would bring {', '.join(wrong)}, in place of what the image is made for"],
+                [f"{', '.join(wanted)} would replace the image's own {', '.join(wrong)}"],
                 "use an image that has these packages: docs/images.md",
             )
         self._programs.say(f"{stage.name}: {', '.join(wanted)} is installed into {work.python}")
@@ -227,7 +227,7 @@ class Work:
             raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} ended with {status}")
         answer = json_object("\n".join(lines))
         if not answer and lines != ["{}"]:
-            raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} should print JSON, and not {lines[:3]}")
+            raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} printed {lines[:3]} instead of JSON")
         return answer
 
 

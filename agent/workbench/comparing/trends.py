@@ -89,7 +89,7 @@ def _measured(figures: Sequence[KeyFigure]) -> Cell:
 
 def _overview(results: Sequence[Result], trends: Sequence[Trend]) -> Grid:
     """A line for each trend, below what it was measured on."""
-    columns = [GridColumn("measured"), number("median"), number("last"), number("last to median"), number("least")]
+    columns = [GridColumn("measured"), number("median"), number("last"), number("last / median"), number("least")]
     columns += [number("greatest"), GridColumn("unit"), number("runs"), number("crossed")]
     groups: dict[str, list[list[Cell | str]]] = {}
     for one in trends:

@@ -40,7 +40,7 @@ def check_room(spec: ClusterSpec, gpus: Gpus) -> None:
     wanted, there = spec.pods * spec.gpus_per_pod, len(gpus.numbered)
     if spec.real_gpus and wanted > there:
         what = f"{spec.pods} x {spec.gpus_per_pod} real GPUs (pods x per pod) are {wanted}, this machine has {there}"
-        raise UsageError(what, "fewer --pods or --gpus-per-pod, or without --real-gpus, with simulated GPUs")
+        raise UsageError(what, "reduce --pods or --gpus-per-pod, or omit --real-gpus to simulate GPUs")
 
 
 def devices_of(spec: ClusterSpec, index: int, gpus: Gpus) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Requests:
             code = "" if pod.info.code is None else f" (exit code {pod.info.code})"
             raise UsageError(f"pod {index} is not running: {pod.info.state}{code}")
         if pod.container.pidfd < 0:  # what it has printed is still being read
-            raise UsageError(f"pod {index} is not running: it has just ended")
+            raise UsageError(f"pod {index} is not running: it just exited")
         return pod.container
 
     def _answer(self, channel: MessageChannel, **extra: Any) -> None:
@@ -141,7 +141,7 @@ class Requests:
         try:
             container.run(Program(asked.argv, env), descriptors, channel)
         except ProcessLookupError as error:  # the loop will hear of it in a moment
-            raise UsageError(f"pod {index} is not running: it has just ended") from error
+            raise UsageError(f"pod {index} is not running: it just exited") from error
 
     def do_read(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """The client reads, by a descriptor of the pod's root directory: a file system may hang."""

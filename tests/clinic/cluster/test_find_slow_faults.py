@@ -63,7 +63,7 @@ def test_one_way_that_is_slow(trial: Trial) -> None:
         end.callback(trial.cluster.slow_way, 1, (), nic=NIC)
         trial.cluster.slow_way(1, [0], LOW, NIC)
         told = find(trial)
-        assert "  the way between pods 0-1 is slow each time\n\n" in told, told
+        assert "  the link between pods 0-1 was slow in every round\n\n" in told, told
 
 
 def test_the_border_of_a_block(trial: Trial) -> None:
@@ -74,7 +74,7 @@ def test_the_border_of_a_block(trial: Trial) -> None:
             end.callback(trial.cluster.slow_way, pod, (), nic=NIC)
             trial.cluster.slow_way(pod, outside, LOW, NIC)
         told = find(trial)
-        assert "  all ways into /c/b1 are slow; inside it, and elsewhere, they are not\n\n" in told, told
+        assert "  all links into /c/b1 are slow; those inside it and elsewhere are not\n\n" in told, told
 
 
 def test_a_probe_that_is_stopped(trial: Trial) -> None:

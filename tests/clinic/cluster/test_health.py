@@ -72,4 +72,4 @@ def test_the_gate(trial: Trial) -> None:
     checks = {one["check"] for one in result_of(trial, refused)["findings"] if one["severity"] == "fatal"}
     assert "GPU recovery action" in checks
     assert (without.returncode, without.stdout) == (0, "started\n"), without
-    assert doctor.returncode == 65 and "\ngo on without: a4-agent run --exclude 1 …\n" in doctor.stdout
+    assert doctor.returncode == 65 and "\ncontinue without: a4-agent run --exclude 1 …\n" in doctor.stdout
