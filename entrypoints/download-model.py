@@ -58,7 +58,7 @@ def failure(error: Exception, source: str, directory: str) -> tuple[int, str, st
     if isinstance(error, ModuleNotFoundError):
         return SYSTEM, f"{sys.executable} has no {error.name}", "A4_DOWNLOADERS_DIR names the directory of downloaders"
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return DIRECTORY, what, f"make room in {directory}; what came so far is kept"
+        return DIRECTORY, what, f"make room in {directory}; what was downloaded so far is kept"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         return DIRECTORY, f"{error.filename}: {error.strerror}", ""
     answer = status(error)
@@ -67,7 +67,7 @@ def failure(error: Exception, source: str, directory: str) -> tuple[int, str, st
         return MISSING, what, f"it may need a token that is allowed to read it: {token}"
     if answer in (400, 404) or "NotExist" in type(error).__name__:
         return MISSING, what, "are its name and its revision right?"
-    return AGAIN, what, "what came so far is kept"
+    return AGAIN, what, "what was downloaded so far is kept"
 
 
 def main(source: str, name: str, revision: str, directory: str) -> int:

@@ -23,27 +23,27 @@ from agent.output import BAD, choose_color, toned
 
 VERBS = {
     "run": "run a workload on the cluster; as ENTRYPOINT of every pod, form the cluster first",
-    "exec": "run a command on all pods, equal output folded",
+    "exec": "run a command on all pods; identical output is shown once",
     "mpirun": "run your own program as MPI ranks on all pods",
     "torchrun": "run your own program under torchrun on all pods",
-    "why": "why a run stands still: which rank holds the others up, and where it is",
-    "find-slow": "which pod, GPU or link is slow or hangs",
-    "doctor": "are the pods healthy: GPUs, network devices, limits, disks, names",
-    "logs": "what a run has printed",
-    "get": "the results and logs of a run, from all its pods",
+    "why": "why a run is stuck: which rank holds up the others, and where",
+    "find-slow": "find the pod, GPU or link that is slow or hangs",
+    "doctor": "check the health of the pods: GPUs, network devices, limits, disks, names",
+    "logs": "print the output of a run",
+    "get": "fetch the results and logs of a run from all its pods",
     "cancel": "end a run on every pod",
     "status": "what this pod is doing, and with whom",
     "peers": "the pods of this job, in rank order",
     "topology": "each pod's rank, node and place",
     "hostfile": "the MPI hostfile",
-    "env": "the environment of workloads, and what a fabric profile makes of it",
+    "env": "the environment of workloads, and what a fabric profile changes in it",
     "settings": "every setting, its value and where it came from",
     "sync": "wait for other pods: set, wait, fail",
-    "report": "a page of the results of a run, or one that compares several",
+    "report": "make a page of a run's results, or one that compares several runs",
     "release": "end a sleeping cluster with its recorded exit code",
     "local": "a cluster of pod-like sandboxes on this machine",
-    "completion": "completion for bash, zsh and fish",
-    "version": "versions of the agent and of what it calls",
+    "completion": "shell completion for bash, zsh and fish",
+    "version": "versions of the agent and of the programs it calls",
 }
 EPILOG = """\
 In a pod:        a4-agent run            (as ENTRYPOINT; the chart sets the rest)
@@ -89,7 +89,9 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
-    text = "colour in messages: auto (on a terminal, unless NO_COLOR is set; FORCE_COLOR elsewhere, too), always, never"
+    text = (
+        "colour in messages: auto (on a terminal unless NO_COLOR is set, or anywhere if FORCE_COLOR is), always, never"
+    )
     _add_color(parser, help=text)
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
     for name, text in VERBS.items():

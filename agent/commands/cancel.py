@@ -12,14 +12,14 @@ from agent.decide.words import count_text
 from agent.output import say
 
 DESCRIPTION = (
-    "Ends RUN on every pod, by default the run that has the cluster for itself, as Ctrl-C would where it was started; "
-    "returns when nothing of it is left."
+    "Ends RUN on every pod, by default the run that occupies the cluster, as Ctrl-C would where it was started; "
+    "returns when all its processes are gone."
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_which_run(parser)
-    parser.add_argument("--hurry", action="store_true", help="SIGKILL at once, without the time to end well")
+    parser.add_argument("--hurry", action="store_true", help="send SIGKILL at once, without time for a clean exit")
     parser.add_argument("--json", action="store_true", help="the run's end as JSON")
 
 

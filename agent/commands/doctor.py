@@ -33,9 +33,9 @@ from agent.output import STDOUT, Sink, say
 from agent.paths import RunDir, agent_command
 
 DESCRIPTION = (
-    "Looks at GPUs, network devices, memory and limits, disks and names of all pods of the cluster, or of this pod "
-    "where none is formed, and says what is wrong and what to do about it. Changes nothing, and computes on GPUs only "
-    "while no run has the cluster. Exit code 65 with a fatal finding, 69 when a pod did not answer."
+    "Checks GPUs, network devices, memory and limits, disks and names of all pods of the cluster, or of this pod if "
+    "no cluster is formed, and says what is wrong and what to do about it. Changes nothing, and computes on GPUs only "
+    "while no run occupies the cluster. Exits with 65 on a fatal finding, with 69 if a pod did not answer."
 )
 MOST_ANSWER = 4 << 20
 MOST_NAMES = 8
@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     # What the gate asks of each pod: the pod's directory, and the run that waits for it.
     parser.add_argument("--readings", nargs="?", const="", metavar="DIRECTORY", help=argparse.SUPPRESS)
     parser.add_argument("--before", default="", metavar="RUN", help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="all findings as JSON, those that are ok as well")
+    parser.add_argument("--json", action="store_true", help="all findings as JSON, including those that are ok")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     silent: dict[int, str] = {}
     if args.here or plan is None or state is None or state.phase == "ended":
         if not args.here:
-            say("no cluster is formed: this looks at this pod alone")
+            say("no cluster is formed: only this pod is checked")
         readings = {state.index if state else 0: _read_here(directory, plan)}
     else:
         lost = {} if args.hosts else state.lost_why()
@@ -153,7 +153,11 @@ def _why(pod: int, ended: RunEnd) -> str:
     if pod in ended.lost:
         return ended.lost[pod]
     code = ended.codes.get(pod)
-    return ended.end.what if code is None else f"its look ended with exit code {code}; a4-agent doctor --here says more"
+    return (
+        ended.end.what
+        if code is None
+        else f"its check ended with exit code {code}; on the pod, a4-agent doctor --here says more"
+    )
 
 
 def _names(indices: list[int], plan: Plan | None) -> tuple[dict[int, str], dict[int, str]]:

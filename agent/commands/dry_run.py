@@ -88,7 +88,7 @@ def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, gue
     )
     workload.check(context)
     if workload.starts_nothing:
-        return "\n".join([*lines, "# nothing is started: the cluster is formed and that is all"]) + "\n"
+        return "\n".join([*lines, "# nothing is started: only the cluster is formed"]) + "\n"
     lines.append(f"# to read, not to paste: {RUN_ID} is drawn at each run, and its directory made then")
     if workload.led:
         context = replace(context, mpi=find_mpi(known.search_path))

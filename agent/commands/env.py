@@ -23,8 +23,8 @@ from agent.settings import Found, read_setting
 
 DESCRIPTION = """\
 Shows the variables that workloads get in this pod, and where each comes from; values of secrets are not shown.
-With --profile: what that fabric profile would set here, and what it would unset. Vendors' scripts, whose effect comes
-before a profile's, are run when a pod starts, and never by this command.
+With --profile: what that fabric profile would set here, and what it would unset. Vendors' scripts, which take
+effect before a profile, run when a pod starts, and never by this command.
 """
 
 

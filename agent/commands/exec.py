@@ -20,8 +20,8 @@ from agent.lifecycle.waits import REPORT_SECONDS
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 
 DESCRIPTION = """\
-Runs COMMAND on all pods, beside whatever else runs there. Output that is equal on several pods is
-shown once, under the numbers of those pods, when all have ended. The exit code is 0 if it is 0
+Runs COMMAND on all pods, beside whatever else runs there. Identical output of several pods is
+shown once, under their numbers, when all have ended. The exit code is 0 if it is 0
 everywhere, else that of a pod where it failed.
 """
 EPILOG = """\
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 collected.show(ended, as_json=args.json)
             except BrokenPipeError:
-                say(f"nobody reads the output any more; {hint}")
+                say(f"nothing reads the output any more; {hint}")
                 return READER_GONE
             except DirectoryUnusable as error:
                 raise DirectoryUnusable(error.what, hint) from error

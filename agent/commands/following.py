@@ -158,10 +158,10 @@ def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:
     except ClusterBusy as busy:
         if not wait:
             raise
-        say(f"{busy.what}; waiting for its end, {wait:g} s at most")
+        say(f"{busy.what}; waiting for it to end, {wait:g} s at most")
         run = client.submit(spec, wait=wait)
     if run.name not in ("", spec.name):
-        say(f"another run is called {spec.name}: this one is {run.name}")
+        say(f"a run named {spec.name} exists: this one is {run.name}")
     return run
 
 
@@ -172,7 +172,7 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
         run = follower.begin(spec, wait)
         say(f"{run.title} runs on {count_text(len(run.pods), 'pod')}")
         if spec.gate:
-            say("first each pod is checked as by a4-agent doctor")
+            say("each pod is checked first, as a4-agent doctor does")
         try:
             whole = len(run.outputs) > 1 or spec.workload == "torchrun"
             lines = RunLines(run, label=label, whole=whole, stdout=shown)
@@ -217,7 +217,7 @@ def submit(args: argparse.Namespace, spec: RunSpec, client: Client | None = None
 
 def reader_gone(run: str) -> int:
     """Say that the run goes on; returns the exit code that `| head` leads to."""
-    say(f"nobody reads the output any more; {_goes_on(run)}")
+    say(f"nothing reads the output any more; {_goes_on(run)}")
     return READER_GONE
 
 

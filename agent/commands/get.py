@@ -26,12 +26,12 @@ from agent.output import STDOUT, Sink, say, write_all
 from agent.paths import POD_LOG, RESULT, RunDir
 
 DESCRIPTION = """\
-Fetches result.json, report.html and the log of each pod of RUN, by default the newest run that had the cluster
-for itself, and after a time limit the evidence.txt of each pod; the log of a lost pod as far as the results
-directory has it, where this pod has that, too. Works in every pod, and for a run that goes on, of which there
-are only logs and what --files names: files that the workload wrote in its pods.
+Fetches result.json, report.html and the log of each pod of RUN, by default of the newest run that occupied the
+cluster; after a time limit, also the evidence.txt of each pod. The log of a lost pod is read from the results
+directory, if this pod has that. Works in every pod. A run in progress has only logs and what --files names: files
+that the workload wrote in its pods.
 
-To have it on your machine:
+To copy it to your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
 MOST_IN_MEMORY = 8 * 1024 * 1024
@@ -47,9 +47,9 @@ class Open(Protocol):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_which_run(parser)
-    text = "put the files there, - for a tar archive on stdout (default: a4-results/RUN)"
+    text = "write the files to DIR, or - for a tar archive on stdout (default: a4-results/RUN)"
     parser.add_argument("-o", "--output", metavar="DIR", help=text)
-    text = "also these files or directories of each pod; PATTERN is a path there, from this directory on, with * and ?"
+    text = "also these files or directories of each pod; PATTERN is a path relative to this directory, with * and ?"
     parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help=text)
 
 
@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> int:
     if args.files and not found:
         raise MissingProgram(f"no pod of {info.title} has a file {' or '.join(args.files)}")
     if got and ended and ended.results and RESULT not in got:  # runs beside others keep none
-        raise MissingProgram(f"{RESULT} of {info.title} is kept no more", "a4-agent status has the run's end")
+        raise MissingProgram(f"{RESULT} of {info.title} is no longer kept", "a4-agent status shows how it ended")
     if not got and info.over:
-        what = f"{info.title} has left nothing, or it is kept no more"
-        raise MissingProgram(what, "a4-agent status has its end and directory")
+        what = f"{info.title} has left nothing, or it is no longer kept"
+        raise MissingProgram(what, "a4-agent status shows how it ended, and its directory")
     if not got:
         say(f"{info.title}: it has printed nothing yet")
     return 0
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 def _fetch(client: Client, run: RunInfo, ended: RunEnd | None, opened: Open) -> list[str]:
     """Returns what there was, in words."""
     if ended is None:
-        say(f"{run.title} goes on: this is what there is by now")
+        say(f"{run.title} is still running: this is what there is so far")
     got = [name for name in (RESULT, "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
     stored = ended.results if ended else ""
     logs = sum(_log(client, run, pod, opened, stored) for pod in run.pods)

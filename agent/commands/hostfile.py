@@ -26,10 +26,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--order",
         choices=("topology", "index"),
         default="topology",
-        help="as planned (default), or by pod index, for which no plan is needed",
+        help="as planned (default), or by pod index, which needs no plan",
     )
     add_subset(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there, - for stdout (default)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE, or - for stdout (default)")
     parser.add_argument("--json", action="store_true", help="a list of {name, slots}")
 
 

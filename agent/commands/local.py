@@ -31,7 +31,7 @@ examples:
 
 def add_options(parser: Parser) -> None:
     verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True)
-    run = _add_verb(verbs, "run", "run a workload on a new cluster, end with its exit code")
+    run = _add_verb(verbs, "run", "run a workload on a new cluster, and exit with its exit code")
     run.epilog = _RUN_EPILOG
     _add_cluster_options(run)
     add_seconds(run, "--timeout", none_or("600", 0), "end the run (124) after this", default=0)
@@ -40,12 +40,12 @@ def add_options(parser: Parser) -> None:
     run.add_argument("--results", metavar="DIR", help=text)
     text = "show the output of all pods, with their index in front (default: pod 0's stdout and all pods' stderr)"
     run.add_argument("--all-pods", action="store_true", help=text)
-    text = "also show in the end how the cluster was formed: times of the start-up, order, hostfile"
+    text = "also show at the end how the cluster was formed: start-up times, order, hostfile"
     run.add_argument("--details", action="store_true", help=text)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
-    text = "print what would be started in the pods, and make no cluster"
+    text = "print what would be started in the pods, without making a cluster"
     run.add_argument("--dry-run", action="store_true", help=text)
-    up = _add_verb(verbs, "up", "start a cluster that stays, see exec, logs and down")
+    up = _add_verb(verbs, "up", "start a cluster and leave it running; see exec, logs and down")
     _add_cluster_options(up)
     up.add_argument("--wait", action="store_true", help="return when every pod has the plan")
     add_seconds(up, "--timeout", none_or("600", 0), "limit of --wait (600)", default=600)
@@ -60,20 +60,20 @@ def add_options(parser: Parser) -> None:
     copy.epilog = _COPY_EPILOG
     copy.add_argument("source", metavar="SOURCE", help="PATH, or POD:PATH in a pod")
     copy.add_argument(
-        "target", metavar="TARGET", help="POD:PATH, or PATH; in a directory that is there, its name stays"
+        "target", metavar="TARGET", help="POD:PATH, or PATH; an existing directory gets it under its own name"
     )
     _add_name(copy)
-    logs = _add_verb(verbs, "logs", "print what pods have printed")
+    logs = _add_verb(verbs, "logs", "print the output of pods")
     _add_pod(logs, nargs="?", help="only this pod, by index or name; else all, with their index in front")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the output until the pods have ended")
     _add_name(logs)
     down = _add_verb(verbs, "down", "end a cluster: SIGTERM, after the grace time SIGKILL")
     _add_grace(down)
     _add_name(down)
-    status = _add_verb(verbs, "status", "print which pods run, and what the agent of pod 0 says")
+    status = _add_verb(verbs, "status", "print which pods are running, and the status that pod 0 reports")
     status.add_argument("--json", action="store_true", help="which pods run as JSON")
     _add_name(status)
-    listing = _add_verb(verbs, "list", "print the clusters that run")
+    listing = _add_verb(verbs, "list", "list the running clusters")
     listing.add_argument("--json", action="store_true", help="the same as JSON")
 
 
@@ -104,7 +104,7 @@ def _add_cluster_options(parser: Parser) -> None:
     add_labels(parser, "--run-name")
     add("--pods", type=int, default=2, metavar="N", help="number of pods (2)")
     add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs of each pod, real or simulated (8)")
-    text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are simulated"
+    text = "divide this machine's GPUs: pod 0 gets the first G, pod 1 the next G; without it, GPUs are simulated"
     add("--real-gpus", action="store_true", help=text)
     add("--data-nic", action="store_true", help="pods have a second NIC, eth1, which NCCL and gloo use")
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
@@ -121,13 +121,13 @@ def _add_cluster_options(parser: Parser) -> None:
     fault = partial(faults.add_argument, action="append", default=[])
     seconds = by_pod(float)
     fault("--late", metavar="I:SECONDS", type=seconds, help="starts later")
-    fault("--missing", metavar="I", type=int, help="never comes, has no DNS name")
-    fault("--dead", metavar="I", type=int, help="never comes, its address answers nothing")
-    fault("--late-name", metavar="I:SECONDS", type=seconds, help="its DNS name comes so much later than itself")
+    fault("--missing", metavar="I", type=int, help="never comes, and has no DNS name")
+    fault("--dead", metavar="I", type=int, help="never comes, and its address does not answer")
+    fault("--late-name", metavar="I:SECONDS", type=seconds, help="its DNS name appears this much later than the pod")
     fault("--other-secret", metavar="I", type=int, help="has another job secret")
     text = "how the metadata server behaves: ok, 404, 503, html, stall (never answers), no-header"
     fault("--metadata", metavar="[I:]MODE", type=metadata, help=text)
-    text = "root's .bashrc sleeps for so long and prints a line"
+    text = "root's .bashrc sleeps this long and prints a line"
     faults.add_argument("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
 
 

@@ -166,10 +166,10 @@ def _up(args: argparse.Namespace) -> int:
             with ProgressLine(ClusterProgress(cluster).text):
                 cluster.wait_for_file(path, args.timeout)
         except TimeoutError as error:
-            what = f"the cluster was not formed within {args.timeout:g} s; it goes on"
+            what = f"the cluster was not formed within {args.timeout:g} s; it is still forming"
             raise PeersMissing(what, f"why: a4-agent local exec 0 --name {args.name} -- a4-agent status") from error
     running = sum(pod.state == "running" for pod in pods)
-    print(f"{running} of {args.pods} pods of the local cluster {args.name} run. Go on with:")
+    print(f"{running} of {args.pods} pods of the local cluster {args.name} run. Continue with:")
     named = "" if args.name == DEFAULT_NAME else f" --name {args.name}"
     for words in ("status", "exec 0", "logs -f", "down"):
         print(f"  a4-agent local {words}{named}")

@@ -26,9 +26,9 @@ from agent.output import AGENT, BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, wri
 from agent.paths import RunDir
 
 DESCRIPTION = """\
-Prints what the pods have printed during RUN, by default the newest run that had the cluster for itself,
-and goes on until the run is over. Leaving ends nothing. Where the agent is gone, what this pod itself
-has printed is read from its disk.
+Prints the output of RUN from all its pods, by default of the newest run that occupied the cluster, and follows
+it until the run is over. Interrupting it does not end the run. If no agent runs in this pod, only the pod's own
+output is printed, from its disk.
 """
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
@@ -37,23 +37,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_which_run(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--pod", type=pods, action="extend", default=[], metavar="LIST", help="only these, such as 3 or 0,2-5"
+        "--pod", type=pods, action="extend", default=[], metavar="LIST", help="only these pods, such as 3 or 0,2-5"
     )
     which.add_argument(
-        "--rank", type=checked(whole(0, 9_999_999)), metavar="N", help="only its pod, without lines of other ranks"
+        "--rank",
+        type=checked(whole(0, 9_999_999)),
+        metavar="N",
+        help="only the pod of this rank, without lines of other ranks",
     )
     parser.add_argument(
-        "--tail", type=checked(whole(0, 9_999_999)), metavar="N", help="of each pod the last N lines, then what comes"
+        "--tail", type=checked(whole(0, 9_999_999)), metavar="N", help="begin with the last N lines of each pod"
     )
     parser.add_argument(
         "--since",
         type=checked(moment),
         default=0.0,
         metavar="TIME",
-        help="from then on: 90s, 10m, 2h, 2026-03-04T12:30",
+        help="begin at this time: 90s, 10m, 2h (ago), 2026-03-04T12:30",
     )
-    parser.add_argument("--no-follow", action="store_true", help="print what is there and stop")
-    parser.add_argument("--agent", action="store_true", help="the agents' own lines, too")
+    parser.add_argument("--no-follow", action="store_true", help="print what there is and exit")
+    parser.add_argument("--agent", action="store_true", help="also print the agents' own lines")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--label", action="store_true", help="put [pod] in front of every line")
     form.add_argument("--json", action="store_true", help="a JSON object per line: {version, pod, stream, text}")
@@ -181,7 +184,7 @@ def _pod_of_rank(run: RunInfo, rank: int) -> tuple[int, ...]:
     pod = run.pods[rank // run.slots]
     if pod in run.outputs:
         return (pod,)
-    say(f"ranks of {run.id} print through pod {run.lead}: lines without a mark may be of any rank")
+    say(f"ranks of {run.id} print through pod {run.lead}: lines without a tag may be from any rank")
     return run.outputs
 
 
@@ -198,7 +201,7 @@ def _wanted(args: argparse.Namespace, run: RunInfo) -> tuple[int, ...]:
         raise UsageError(error.what.replace("--hosts", "--pod"), error.hint) from error
     indices = tuple(peer.index for peer in chosen.peers)
     if strangers := set(indices) - set(run.pods):
-        raise UsageError(f"{pods_text(strangers)} had no part in {run.id}", f"it is on {ranges(run.pods)}")
+        raise UsageError(f"{pods_text(strangers)} took no part in {run.id}", f"its pods: {ranges(run.pods)}")
     return indices
 
 
@@ -209,14 +212,14 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
     index = state.index if state else 0
     if args.pod and args.pod != [str(index)]:
         what = f"no a4-agent runs in this pod: only what this pod itself printed, pod {index}, can be read"
-        raise PeersMissing(what, "leave out --pod, or ask in another pod")
+        raise PeersMissing(what, "omit --pod, or ask in another pod")
     if args.rank is not None:
-        raise PeersMissing("no a4-agent runs in this pod: rank placement is unknown", "leave out --rank")
+        raise PeersMissing("no a4-agent runs in this pod: rank placement is unknown", "omit --rank")
     run = _newest(state) if not args.run else state.run_id(args.run) if state else args.run
     path = directory.spool(run)
     piece = read_spool(path, 0, MOST_READ, args.since) if re.fullmatch(RUN_ID, run) else None
     if piece is None:
-        raise MissingProgram(f"this pod has kept nothing of {run or 'any run'}", "a4-agent status lists the runs")
+        raise MissingProgram(f"this pod has no output of {run or 'any run'}", "a4-agent status lists the runs")
     say(f"no a4-agent runs in this pod: this is what pod {index} itself printed during {run}")
     sink = _sink(args, None, several=False)
     while piece is not None and (piece.frames or piece.skipped):

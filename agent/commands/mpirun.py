@@ -39,14 +39,26 @@ def add_options(parser: Parser) -> None:
     per_node = ("-N", "--per-node", "-npernode", "--npernode")
     add(*per_node, type=count, default=0, metavar="N", help="ranks per pod (default: its GPUs)")
     add = parser.add_argument_group("mpirun's own options").add_argument
-    add("--bind-to", "-bind-to", default="", metavar="WHAT", help="cores of a rank (default: none)")
-    add("--map-by", "-map-by", default="", metavar="WHAT", help="places inside a pod, such as core, numa, slot:PE=4")
+    add("--bind-to", "-bind-to", default="", metavar="WHAT", help="what to bind each rank to (default: none)")
+    add(
+        "--map-by",
+        "-map-by",
+        default="",
+        metavar="WHAT",
+        help="where in a pod ranks are placed: core, numa, slot:PE=4 and the like",
+    )
     several: dict[str, Any] = {"action": "append", "default": []}
-    add("--mca", "-mca", nargs=2, metavar=("NAME", "VALUE"), help="a parameter of MPI", **several)
-    add("-x", type=variable, metavar="NAME[=VALUE]", help="a variable; exported ones travel without it", **several)
+    add("--mca", "-mca", nargs=2, metavar=("NAME", "VALUE"), help="set a parameter of MPI", **several)
+    add(
+        "-x",
+        type=variable,
+        metavar="NAME[=VALUE]",
+        help="pass a variable to the ranks; exported ones are passed anyway",
+        **several,
+    )
     add("--oversubscribe", "-oversubscribe", action="store_true", help="allow -N more ranks than a pod has slots")
     add("--allow-run-as-root", action="store_true", help=argparse.SUPPRESS)
-    add_launched_run(parser, INSTEAD, "mpirun's mark of its rank", "--tag-output", "-tag-output")
+    add_launched_run(parser, INSTEAD, "mpirun's tag of its rank", "--tag-output", "-tag-output")
 
 
 def variable(text: str) -> tuple[str, str]:

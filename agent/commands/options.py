@@ -71,7 +71,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     seconds = none_or("3600")
     limits = parser.add_argument_group("limits (default: what the pod's settings say; 0: none)")
     add_seconds(limits, "--timeout", seconds, "end the run after this (124)")
-    add_seconds(limits, "--stall-timeout", seconds, "end it when it is silent for this long")
+    add_seconds(limits, "--stall-timeout", seconds, "end the run if it prints nothing for this long")
     add_labels(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, without starting anything")
 
@@ -94,15 +94,15 @@ def add_followed_run(parser: argparse.ArgumentParser, label: str = "its pod", *a
     """What a run can have that has the cluster for itself: a look at its pods before, and how its output is shown.
     `label`: what stands before each line with --label, or `also`."""
     add_run(parser)
-    text = "look at its pods first, as a4-agent doctor does: with a fatal finding it does not begin (65)"
+    text = "check its pods first, as a4-agent doctor does; do not start it on a fatal finding (65)"
     parser.add_argument("--gate", action="store_true", help=text)
     text = "with --gate: also refuse if a check could not run"
     parser.add_argument("--strict", action="store_true", help=text)
     parser.add_argument("--label", *also, action="store_true", help=f"prefix each line with {label}")
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
-    text = "wait for the current run, at most SECONDS (86400 if not given)"
+    text = "if another run is in progress, wait for it, at most SECONDS (86400 if not given)"
     add_seconds(parser, "--wait", none_or("3600"), text, nargs="?", const=86400.0, default=0.0)
-    text = "the end of the run as JSON; what it prints goes to stderr"
+    text = "print how the run ended as JSON; its output goes to stderr"
     parser.add_argument("--json", action="store_true", help=text)
 
 
@@ -113,7 +113,7 @@ def add_launched_run(
     agent does not, and what to type in their place."""
     for names, what in instead.items():
         parser.add_argument(*names, type=_refusing(what), help=argparse.SUPPRESS)
-    text = "start all ranks but this one, and say how to start it in a terminal: to debug it"
+    text = "start all ranks but this one, and print how to start it in a terminal, for debugging"
     parser.add_argument("--without", type=checked(whole(0, MOST_PODS)), action="append", metavar="RANK", help=text)
     add_followed_run(parser, label, *also)
 
@@ -153,7 +153,9 @@ def working_directory() -> str:
     try:
         return os.getcwd()
     except OSError as error:
-        raise UsageError("the directory of this shell is gone", "cd to one that is there on every pod") from error
+        raise UsageError(
+            "the current directory of this shell no longer exists", "cd to one that exists on every pod"
+        ) from error
 
 
 def workload_parser(name: str) -> Parser:

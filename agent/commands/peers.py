@@ -13,7 +13,7 @@ from agent.decide.plan import Plan
 from agent.environment import find_plan, read_plan
 from agent.paths import RunDir
 
-DESCRIPTION = "Lists the pods of this job in rank order; on a terminal names and places are short."
+DESCRIPTION = "Lists the pods of this job in rank order; on a terminal, names and places are shortened."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

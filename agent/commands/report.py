@@ -20,10 +20,10 @@ from agent.report.reading import NotAResult, read_result
 from agent.workbench.comparing.comparison import MOST_COMPARED, comparison_json
 
 DESCRIPTION = """\
-Makes a page of the results of runs: one HTML file that needs no network, to look at, keep and send.
+Makes a page of the results of runs: one HTML file that needs no network.
 RESULT is a result.json, a directory that has one, the name or id of a run of this pod, or - for standard input;
-by default the newest run of this pod. A directory that has none stands for all results below it, by time.
-Two to four are compared with the first; more are listed, with what they measured over time.
+by default the newest run of this pod. A directory without a result.json stands for all results below it, by time.
+Two to four are compared with the first; more are listed, with their measurements over time.
 """
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 EXAMPLE = "for example: a4-agent report results/result.json"
@@ -35,8 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="write it there, - for stdout (default: report.html beside the result; here comparison.html for two to "
-        "four, trend.html for more)",
+        help="write to FILE, or - for stdout (default: report.html beside the result; in this directory, "
+        "comparison.html for two to four, trend.html for more)",
     )
     parser.add_argument("--json", action="store_true", help="the comparison as JSON, on stdout unless -o says where")
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--json compares several results", "the JSON of one run is its result.json")
     results, unread = _read_all(groups, strict=len(paths) <= MOST_COMPARED)
     for why in unread:
-        say(f"passed over: {why}")
+        say(f"skipped: {why}")
     text = json_text(comparison_json(results)) if args.json else _page(results, unread, many=len(paths) > MOST_COMPARED)
     output = args.output or _default_output(paths, args.json)
     if output == "-":

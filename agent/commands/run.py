@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _LIST = "\n".join(f"  {name:<24} {WORKLOADS[name].help}" for name in RUNNABLE)
 DESCRIPTION = f"""\
 Forms the cluster with the other pods of the job, runs WORKLOAD on it, and ends with the job's exit
-code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent runs already, as in
-kubectl exec, it submits WORKLOAD to that agent, shows what it prints and ends with its exit code.
+code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. If an agent is already running, as
+in kubectl exec, it submits WORKLOAD to that agent, shows its output and ends with its exit code.
 WORKLOAD is one of
 {_LIST}
-and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: a4-agent run WORKLOAD --help lists them.
+and defaults to A4_WORKLOAD. ARGUMENTS go to the workload: a4-agent run WORKLOAD --help lists them.
 While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
 Found = TypeVar("Found")
@@ -61,7 +61,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--order",
         choices=("topology", "index"),
-        help="ranks by physical place (default) or by pod index, when the cluster is formed",
+        help="when the cluster is formed, order ranks by physical place (default) or by pod index",
     )
     add_followed_run(parser)
 
@@ -69,7 +69,7 @@ def add_options(parser: Parser) -> None:
 def no_verb(name: str) -> str:
     """The name of a workload that this verb may run."""
     if name in ("mpirun", "torchrun"):
-        raise argparse.ArgumentTypeError(f"{name} is a verb of its own: a4-agent {name}")
+        raise argparse.ArgumentTypeError(f"{name} is a verb, not a workload: a4-agent {name}")
     return name
 
 

@@ -20,8 +20,8 @@ from agent.paths import RunDir
 from agent.settings import Examination, Value, examine
 
 DESCRIPTION = (
-    "Shows every setting of this pod as its agent sees it or, without an agent, as one would. "
-    "Exit code 78 when some of those shown are wrong or missing."
+    "Shows every setting of this pod as its agent sees it or, if no agent runs, as one would see it. "
+    "Exits with 78 if any of those shown is wrong or missing."
 )
 
 

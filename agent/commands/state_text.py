@@ -69,7 +69,7 @@ def _head(state: PodState, alive: float | None, now: float) -> Iterator[str]:
     yield f"pod {state.index} of {state.pods}: {PHASES.get(phase, phase + ' for {}').format(ago(now - state.since))}"
     yield f"epoch {state.epoch}, a4-agent {state.agent}"
     if phase != "ended" and (alive is None or alive > 30.0):
-        yield "the agent itself gives no sign of life: it was killed or hangs"
+        yield "the agent does not respond: it was killed or hangs"
 
 
 def _current(state: PodState, now: float) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _current(state: PodState, now: float) -> Iterator[str]:
         took = ago(now - run.since)
         yield f"run {titled(run.id, run.name)} by {run.by} on pods {ranges(run.pods)}, running for {took}"
         yield f"  {_command(run)}"
-        yield f"  what it prints: a4-agent logs {run.name or run.id}"
+        yield f"  output: a4-agent logs {run.name or run.id}"
         if run.results:
             yield f"  results on pod 0: {run.results}"
 

@@ -22,14 +22,14 @@ from agent.paths import RunDir
 
 DESCRIPTION = (
     "Shows what the agent of this pod is doing: phase, runs, pods, the job's end. "
-    "Exit code 69 when no agent has been started in this pod."
+    "Exits with 69 if no agent has been started in this pod."
 )
 CLEAR = "\x1b[H\x1b[J"
 """From the upper left corner on: unlike a whole clear it does not flicker."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    text = "show it again and again, every second by default, until Ctrl-C"
+    text = "refresh it, every second by default, until Ctrl-C"
     add_seconds(parser, "--watch", seconds("2", 0.01), text, nargs="?", const=1.0)
     parser.add_argument("--json", action="store_true", help="the same as JSON; with --watch one line each time")
 

@@ -39,7 +39,7 @@ examples:
   a4-agent sync wait download           on the others: 0, or the code that fail gave
   a4-agent sync wait ready --from all   a barrier, after `a4-agent sync set ready` on every pod
 
-In a run on some pods, `all` means these pods, and the first of them in rank order has the part of pod 0.
+In a run on some pods, `all` means these pods, and the first of them in rank order takes the role of pod 0.
 """
 DEFAULT_TIMEOUT = 14400.0
 
@@ -60,14 +60,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     text = f"end with 124 (default: {DEFAULT_TIMEOUT:.0f})"
     add_seconds(waiting, "--timeout", seconds("600"), text, default=DEFAULT_TIMEOUT)
-    failing = _add_verb(verbs, "fail", _fail, "say that NAME has failed in this pod: all who wait for it end")
+    failing = _add_verb(verbs, "fail", _fail, "say that NAME has failed in this pod: every wait for it ends")
     failing.add_argument(
-        "--code", type=checked(whole(1, 255)), default=1, metavar="N", help="with which exit code they end (default: 1)"
+        "--code", type=checked(whole(1, 255)), default=1, metavar="N", help="exit code of those waits (default: 1)"
     )
-    failing.add_argument("--message", default="", metavar="TEXT", help="what they say")
+    failing.add_argument("--message", default="", metavar="TEXT", help="message of those waits")
     listing = _add_verb(verbs, "list", _list, "list what is set", named=False)
     listing.add_argument("--json", action="store_true", help="one JSON object")
-    _add_verb(verbs, "clean", _clean, "take NAME away, as if no pod had set it or had failed")
+    _add_verb(verbs, "clean", _clean, "remove NAME, as if no pod had set it or had failed")
 
 
 def _add_verb(
@@ -217,5 +217,5 @@ def _clean(args: argparse.Namespace, member: Member) -> int:
     """Take away what all pods have said under this name."""
     count = member.ask("forget", name=args.name)["count"]
     _change_flags(member, [args.name], set_them=False)
-    say(f"{args.name} of {count_text(count, 'pod')} taken away")
+    say(f"{args.name} of {count_text(count, 'pod')} removed")
     return 0

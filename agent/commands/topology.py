@@ -10,7 +10,7 @@ from agent.decide.location import levels, short_part
 from agent.decide.plan import Plan
 from agent.environment import read_plan
 
-DESCRIPTION = "Shows where each pod stands, in rank order; on a terminal hashes are short."
+DESCRIPTION = "Shows the place of each pod, in rank order; on a terminal, hashes are shortened."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from agent.commands.printing import print_json
 from agent.machine.asking import PROGRAM_SECONDS, run_to_end, text_of
 from agent.machine.process import find_program
 
-DESCRIPTION = "Versions of the agent and of what it calls."
+DESCRIPTION = "Shows the versions of the agent and of the programs it calls."
 LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
 PROGRAMS = {"sshd": ("-V",), "mpirun": ("--version",), "tini": ("--version",)}
 

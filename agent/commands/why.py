@@ -14,8 +14,9 @@ from agent.commands.options import add_which_run
 from agent.decide.diagnosis import RunDiagnosis
 
 DESCRIPTION = (
-    "Looks at the processes of RUN on all pods, by default of the run that has the cluster for itself, and says which "
-    "rank holds the others up and where it is. Ends nothing. Of a run that is over: what was found before its end."
+    "Looks at the processes of RUN on all pods, by default of the run that occupies the cluster, and says "
+    "which rank holds up the others and where it is. Ends nothing. For a run that is over, shows what was found before "
+    "its end."
 )
 COLUMNS = 80
 INDENT = "  "

@@ -301,7 +301,7 @@ def line_of(message: Message, most: int = MOST_BYTES) -> bytes:
     if len(line) <= most:
         return line
     if message["type"] not in SHORTENED or len(encode(_shortened(message, SHORTEST))) > most:
-        what = f"a message {message['type']!r} of {len(line)} bytes cannot be sent: {most} are the most"
+        what = f"a message {message['type']!r} of {len(line)} bytes cannot be sent: the limit is {most}"
         raise AgentError(what, "please report this: what it is made of should have been refused before")
     limit = most // 2
     while len(line := encode(_shortened(message, limit))) > most:

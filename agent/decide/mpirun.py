@@ -43,10 +43,10 @@ def check_options(options: MpirunOptions) -> None:
     """Raises UsageError for what the agent cannot pass on."""
     if options.map_by and not WITHIN_A_POD.fullmatch(options.map_by):
         what = f"--map-by {options.map_by}: ranks are on the pods in the order of the plan, slot by slot"
-        raise UsageError(what, "-N N has N on each pod; core, numa, slot:PE=4 and the like are passed on")
+        raise UsageError(what, "-N N puts N on each pod; core, numa, slot:PE=4 and the like are passed on")
     taken = [name for name, _ in options.mca if name.split("_")[0] in LAUNCHER_FRAMEWORKS]
     if taken:
-        what = f"--mca {taken[0]}: how mpirun reaches the pods is up to a4-agent"
+        what = f"--mca {taken[0]}: a4-agent decides how mpirun reaches the pods"
         raise UsageError(what, "parameters of MPI itself, such as btl, are passed on")
 
 
@@ -144,7 +144,7 @@ def one_text(command: Sequence[str]) -> str:
     """
     for word in command:
         if not word or re.search(r"[\s:'\"\\]", word):
-            raise ValueError(f"mpirun cannot carry this word of a command: {word!r}")
+            raise ValueError(f"mpirun cannot pass on this argument: {word!r}")
     return " ".join(command)
 
 

@@ -17,8 +17,8 @@ HINTS = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.EMFILE: "raise the container's limit of open files (ulimit -n); a4-agent's process has used it up",
-    errno.ENFILE: "the node has no more open files to give (fs.file-max)",
-    errno.EAGAIN: "the container may have no more processes: raise its limit (pids.max, ulimit -u)",
+    errno.ENFILE: "the node is out of open files (fs.file-max)",
+    errno.EAGAIN: "the container has reached its limit of processes: raise it (pids.max, ulimit -u)",
     errno.ENOMEM: "raise the container's memory limit",
     errno.E2BIG: "arguments and environment are too long: put long ones into a file",
 }

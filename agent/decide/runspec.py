@@ -78,15 +78,17 @@ class RunSpec(NamedTuple):
         spec = wire.from_json(cls, data)
         for name in ("nodes", "ranks", "per_node", "without"):
             if (getattr(spec, name) or 0) < 0:
-                raise ValueError(f"{name} is not a whole number from 0 on")
+                raise ValueError(f"{name} is not a whole number, 0 or more")
         if spec.per_node > MOST_PER_NODE:
-            raise ValueError(f"{spec.per_node} processes on a pod (-N) are too many: {MOST_PER_NODE} are the most")
+            raise ValueError(f"{spec.per_node} processes on a pod (-N) are too many: the limit is {MOST_PER_NODE}")
         if spec.gate not in GATES:
-            raise ValueError(f"gate is {spec.gate!r}, and not one of {', '.join(map(repr, GATES))}")
+            raise ValueError(f"gate is {spec.gate!r}, not one of {', '.join(map(repr, GATES))}")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):
             if seconds is not None and not 0 <= seconds < 1e9:
                 raise ValueError(f"{name} is not a number of seconds")
         texts = [*spec.args, spec.cwd, *spec.env, *spec.env.values()]
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in spec.env):
-            raise ValueError("no process can be given a NUL, nor a variable without a name or with '=' in it")
+            raise ValueError(
+                "arguments and variables cannot contain NUL, and the name of a variable cannot be empty or contain '='"
+            )
         return spec

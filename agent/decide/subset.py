@@ -91,7 +91,7 @@ def _named(plan: Plan, word: str, option: str) -> set[int]:
         for fits in (lambda peer: name in peer.names, lambda peer: name == peer.node):
             if indices := {peer.index for peer in plan.peers if fits(peer)}:
                 return indices
-    raise UsageError(f"{option} {word!r} names no pod: {_existing(plan)}", HINT)
+    raise UsageError(f"{option} {word!r} matches no pod: {_existing(plan)}", HINT)
 
 
 def _check_lost(chosen: Sequence[PlannedPeer], lost: Mapping[int, str], left_out: set[int]) -> None:
@@ -101,7 +101,7 @@ def _check_lost(chosen: Sequence[PlannedPeer], lost: Mapping[int, str], left_out
     missing = [peer.index for peer in gone]
     reasons = "; ".join(f"{peer.where}: {lost[peer.index]}" for peer in gone)
     hint = f"continue without: --exclude {ranges([*missing, *left_out])}"
-    raise PeerLost(f"{pods_text(missing)} {is_are(missing)} needed and lost ({reasons})", hint)
+    raise PeerLost(f"{pods_text(missing)} {is_are(missing)} needed but lost ({reasons})", hint)
 
 
 def _existing(plan: Plan) -> str:

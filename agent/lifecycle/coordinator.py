@@ -200,7 +200,7 @@ class Coordinator:
             if self._bookings.current and not (force and may_be):
                 raise self._bookings.busy()
             if not may_be:
-                raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
+                raise ClusterBusy("the cluster is not sleeping", "a4-agent status shows what it does")
             self._pod.log.info("the cluster is released")
             self._leave_orderly(why)
         answer({"ok": {"code": (self._end or self._signal or why).code}})

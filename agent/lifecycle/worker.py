@@ -202,7 +202,7 @@ class Worker:
         """The coordinator needs this pod no longer. After a bug of its own it may not have told the result."""
         self._told = self._told or told
         if self._end is None:
-            self.fail(PeerLost("the coordinator ended the cluster without telling the job's result"))
+            self.fail(PeerLost("the coordinator ended the cluster without reporting the job's result"))
         else:
             self._leave()
 

@@ -68,7 +68,7 @@ def download(wanted: Wanted, tries: int = TRIES) -> None:
     except _Again as error:
         raise PeerLost(
             f"{wanted.url}: {error} ({tries} times one after the other)",
-            "what came so far is kept: the next attempt goes on from there",
+            "what was downloaded so far is kept: the next attempt goes on from there",
         ) from None
 
 
@@ -157,7 +157,7 @@ def check_room(directory: str, needed: int) -> None:
     """Raises DirectoryUnusable."""
     if (missing := needed - free_bytes(directory)) > 0:
         what = f"no space on {directory}: {needed} bytes are still to be written, {missing} more than are free"
-        raise DirectoryUnusable(what, "what came so far is kept")
+        raise DirectoryUnusable(what, "what was downloaded so far is kept")
 
 
 def total_size(urls: Sequence[str]) -> int:

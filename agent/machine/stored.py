@@ -108,7 +108,7 @@ class StoredFiles:
             ) from None
         except Late:
             what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
-            raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None
+            raise DirectoryUnusable(what, "check the file server and the node's mounts") from None
         if status:
             raise ValueError(f"git {words[0]}: {text_of(errors).strip()}")
         return output

@@ -65,7 +65,7 @@ def still_there_after_ten_more_runs(trial: Trial, run: str) -> None:
     assert agent(trial, 0, "report", run, "-o", "/tmp/report.html").returncode == 0
     trial.cluster.exec(0, ["rm", f"{RUN_DIR}/results/runs/{run}/result.json"])
     gone = agent(trial, 2, "get", run, "-o", "/tmp/gone")
-    assert (gone.returncode, f"result.json of {run} is kept no more" in gone.stderr) == (66, True), gone
+    assert (gone.returncode, f"result.json of {run} is no longer kept" in gone.stderr) == (66, True), gone
 
 
 @pytest.mark.parametrize("kind", ["4", "5"])

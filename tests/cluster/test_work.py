@@ -204,7 +204,7 @@ def test_a_killed_worker_agent(start: Start) -> None:
     assert list(state(trial, 1)["lost"]) == ["2"]
     refused = agent(trial, 1, "run", "script", "--", "true")
     assert (refused.returncode, "--exclude 2" in refused.stderr) == (75, True), refused
-    assert "pod 2 is needed and lost (pod 2, " in refused.stderr
+    assert "pod 2 is needed but lost (pod 2, " in refused.stderr
     without = agent(trial, 1, "run", "--exclude", "2", "script", "--", "hostname")
     assert (without.returncode, sorted(without.stdout.split())) == (0, sorted(hostnames(trial, 0, 1))), without
     assert agent(trial, 1, "logs", run_id, "--pod", "0-1").stdout == "here\n" * 2

@@ -43,7 +43,7 @@ def test_nothing_is_touched(pod: dict[str, str], tmp_path: Path, call_command: C
     assert out.splitlines() == [
         "# none on 3 of 3 pods: 0-2",
         "# no plan yet: pods in index order, as a guess",
-        "# nothing is started: the cluster is formed and that is all",
+        "# nothing is started: only the cluster is formed",
     ]
     assert sorted(os.listdir(tmp_path)) == ["secret"]
 
@@ -92,7 +92,7 @@ def test_exec_hides_a_secret_however_it_is_quoted(planned: dict[str, str], call_
     ("argv", "code", "words"),
     [
         ("exec --dry-run hostname", 75, "pod name not known, node node-2: not heard for 30 s)"),
-        ("exec --dry-run --hosts 7 hostname", 2, "--hosts '7' names no pod"),
+        ("exec --dry-run --hosts 7 hostname", 2, "--hosts '7' matches no pod"),
         ("run --dry-run --exclude 2 script", 66, "no task script is mounted"),
         ("run --dry-run pai-megatron", 78, "A4_WORKLOAD='pai-megatron' (command line) should be one of none, "),
     ],

@@ -243,7 +243,7 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
         ("mpirun -o ./a.out", "unrecognized arguments: -o"),
         ("torchrun --nnodes 2 train.py", "--nodes N takes the first N pods"),
         ("torchrun -m package.train", "it goes after --"),
-        ("run mpirun -x A=1 ./a.out", "mpirun is a verb of its own: a4-agent mpirun"),
+        ("run mpirun -x A=1 ./a.out", "mpirun is a verb, not a workload: a4-agent mpirun"),
         ("run script argument", "arguments of the workload go after `--`"),
         ("run --odd script", "arguments of the workload go after `--`"),
         (
@@ -292,7 +292,7 @@ def test_after_a_run_that_goes_on(argv: tuple[str, ...], agent: FakeAgent, type_
     agent.runs[0].end()
     code, _, err = typed.end()
     assert code == 0
-    assert err.startswith("a4-agent: the cluster is busy: somebody runs ddp-1; waiting for its end, ")
+    assert err.startswith("a4-agent: the cluster is busy: somebody runs ddp-1; waiting for it to end, ")
     assert agent.asked("wait")[0]["run"] == "ddp-1"
 
 
@@ -317,7 +317,10 @@ def test_a_run_that_goes_on_for_too_long(agent: FakeAgent, call_command: Call) -
 def test_a_directory_that_is_gone(agent: FakeAgent, type_command: Type, tmp_path: Path) -> None:
     lose = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh"]
     code, _, err = type_command("exec", "hostname", through=lose, cwd=tmp_path).end()
-    assert (code, err) == (2, "a4-agent: the directory of this shell is gone\n  cd to one that is there on every pod\n")
+    assert (code, err) == (
+        2,
+        "a4-agent: the current directory of this shell no longer exists\n  cd to one that exists on every pod\n",
+    )
 
 
 # Ending it
@@ -423,7 +426,7 @@ def test_a_reader_that_goes(agent: FakeAgent, typed: Typed) -> None:
     agent.runs[0].say(0, b"anybody?\n")
     assert typed.process.wait() == 141
     err = typed.stderr.read().decode()
-    assert err.endswith("a4-agent: nobody reads the output any more; mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    assert err.endswith("a4-agent: nothing reads the output any more; mpirun-0 goes on: a4-agent logs mpirun-0\n")
     assert not agent.asked("cancel")
 
 

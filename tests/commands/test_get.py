@@ -148,7 +148,7 @@ def test_a_run_that_goes_on(going_on: FakeRun, tmp_path: Path, call_command: Cal
     code, _, err = call_command("get", "-o", str(tmp_path / "now"))
     assert code == 0
     assert err.splitlines() == [
-        "a4-agent: nccl-7 goes on: this is what there is by now",
+        "a4-agent: nccl-7 is still running: this is what there is so far",
         f"a4-agent: nccl-7: 4 logs in {tmp_path / 'now'}",
     ]
     assert files_in(tmp_path / "now") == logs(0, 1, 2, 3)
@@ -232,7 +232,7 @@ def test_a_run_without_its_result_has_left_too_little_unless_it_keeps_none(
     run.files = {}
     run.ended = {**(run.ended or {}), "results": results}
     ended, _, err = call_command("get", "-o", str(tmp_path / "got"))
-    assert (ended, "result.json of nccl-7 is kept no more" in err) == (code, code == 66), err
+    assert (ended, "result.json of nccl-7 is no longer kept" in err) == (code, code == 66), err
     assert len(files_in(tmp_path / "got")) == 4
 
 
@@ -241,7 +241,7 @@ def test_a_run_that_has_left_nothing(going_on: FakeRun, agent: FakeAgent, tmp_pa
     assert (code, err.splitlines()[-1]) == (0, "a4-agent: old-1: it has printed nothing yet")
     agent.runs[0].end()
     code, _, err = call_command("get", "old-1", cwd=tmp_path)
-    assert (code, err.splitlines()[0]) == (66, "a4-agent: old-1 has left nothing, or it is kept no more")
+    assert (code, err.splitlines()[0]) == (66, "a4-agent: old-1 has left nothing, or it is no longer kept")
 
 
 @pytest.mark.parametrize(

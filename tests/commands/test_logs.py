@@ -102,7 +102,7 @@ def test_one_rank(run: FakeRun, call_command: Call) -> None:
     run.outputs = [0]  # as of mpirun
     code, out, err = call_command(*command)
     assert (code, out) == (0, "hello from 0\n")
-    assert "ranks of script-7 print through pod 0: lines without a mark may be of any rank" in err
+    assert "ranks of script-7 print through pod 0: lines without a tag may be from any rank" in err
 
 
 def test_the_agents_own_lines(run: FakeRun, call_command: Call) -> None:
@@ -182,14 +182,14 @@ def test_what_the_disk_no_longer_has(tmp_path: Path, call_command: Call) -> None
     ("beside", "argv", "code", "words"),
     [
         ("run", "logs no-such", 66, "there is no run 'no-such'"),
-        ("run", "logs --pod 9", 2, "--pod '9' names no pod: the plan has pods 0-4"),
+        ("run", "logs --pod 9", 2, "--pod '9' matches no pod: the plan has pods 0-4"),
         ("run", "logs --pod 3,4", 2, "pod 4 had no part in script-7\n  it is on 0-3"),
         ("run", "logs --rank 8", 2, "script-7 has no rank 8\n  it has ranks 0-7"),
-        ("left", "logs no-such", 66, "this pod has kept nothing of no-such\n  a4-agent status lists the runs"),
-        ("left", "logs ../runs/old-1", 66, "this pod has kept nothing of ../runs/old-1"),
-        ("left", "logs --rank 2", 69, "rank placement is unknown\n  leave out --rank"),
-        ("left", "logs --pod 2", 69, "only what this pod itself printed, pod 3, can be read\n  leave out --pod"),
-        ("tmp_path", "logs", 66, "this pod has kept nothing of any run\n  a4-agent status lists the runs\n"),
+        ("left", "logs no-such", 66, "this pod has no output of no-such\n  a4-agent status lists the runs"),
+        ("left", "logs ../runs/old-1", 66, "this pod has no output of ../runs/old-1"),
+        ("left", "logs --rank 2", 69, "rank placement is unknown\n  omit --rank"),
+        ("left", "logs --pod 2", 69, "only what this pod itself printed, pod 3, can be read\n  omit --pod"),
+        ("tmp_path", "logs", 66, "this pod has no output of any run\n  a4-agent status lists the runs\n"),
     ],
 )
 def test_what_cannot_be_read(

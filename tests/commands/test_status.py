@@ -70,7 +70,7 @@ def test_a_running_agent(run_dir: Path, prints: Prints) -> None:
     assert "pod 1 of 3: taking part in a run for " in shown
     assert "run script-7 by pod 2 (pid 31) on pods 0-2, running for " in shown
     assert "pods: 3 x 8 slots: 3 ready" in shown
-    assert "no sign of life" not in shown
+    assert "does not respond" not in shown
     data = json.loads(prints("status", "--json"))
     assert data["state"] == state
     assert data["plan"] == PLAN.to_json()
@@ -85,7 +85,7 @@ def test_a_damaged_state_is_told(run_dir: Path, refused: Prints) -> None:
 
 @pytest.mark.parametrize("alive", [None, 31.0])
 def test_a_dead_agent(alive: float | None) -> None:
-    assert "no sign of life: it was killed or hangs" in described(STATE, alive=alive)
+    assert "the agent does not respond: it was killed or hangs" in described(STATE, alive=alive)
 
 
 def test_an_agent_that_has_ended_need_not_live() -> None:
@@ -131,7 +131,7 @@ def test_the_current_run() -> None:
     assert described(STATE | {"run": RUN}, 1600.0).splitlines()[2:] == [
         "run script-7 by pod 2 (pid 31) on pods 0-2, running for 10 min",
         "  script",
-        "  what it prints: a4-agent logs script-7",
+        "  output: a4-agent logs script-7",
         "  results on pod 0: /results/runs/script-7",
     ]
 
@@ -141,7 +141,7 @@ def test_a_run_with_a_name() -> None:
     assert described(STATE | {"run": run}).splitlines()[2:5] == [
         "run script-7 (lr-0.1) by pod 2 (pid 31) on pods 0-2, running for 10 s",
         "  torchrun train.py --lr 0.1  # warm-up",
-        "  what it prints: a4-agent logs lr-0.1",
+        "  output: a4-agent logs lr-0.1",
     ]
 
 
@@ -264,9 +264,9 @@ def test_watching_on_a_terminal_redraws_what_it_has_room_for(run_dir: Path, type
         typed = type_command("status", "--watch", "0.01", **terminal.streams)
         for lines, columns, last in (
             (12, 40, "and 4 older: a4-agent status --json. Ou…"),
-            (3, 40, "the agent itself gives no sign of life:…"),
+            (3, 40, "the agent does not respond: it was kill…"),
             (2, 20, "… 2 more lines: a4-a"),
-            (1, 20, "pod 1 of 3 takes pa…"),
+            (1, 20, "pod 1 of 3: taking …"),
             (1, 1, "…"),
             (24, 80, "a4-agent logs RUN prints its output, a4-agent get RUN fetches results and logs"),
         ):

@@ -90,7 +90,7 @@ def test_what_is_set_is_listed_and_taken_away(agent: FakeAgent, call_command: Ca
     )
     assert json.loads(call_command("sync", "list", "--json", env=POD)[1]) == {"facts": agent.facts}
     agent.facts = agent.facts[:1]
-    assert call_command("sync", "clean", "convert", env=POD) == (0, "", "a4-agent: convert of 1 pod taken away\n")
+    assert call_command("sync", "clean", "convert", env=POD) == (0, "", "a4-agent: convert of 1 pod removed\n")
 
 
 @pytest.mark.parametrize(

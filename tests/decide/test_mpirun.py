@@ -178,7 +178,7 @@ def test_what_starts_the_daemon_on_other_pods(version: mpirun.MpiVersion, name: 
     assert parameters(launch(version, daemon_starter=starter), option)[name] == command
     assert name not in launch(version).argv
     assert name not in launch(version, hostfile=None, daemon_starter=starter).argv
-    with pytest.raises(ValueError, match="cannot carry this word"):
+    with pytest.raises(ValueError, match="cannot pass on this argument"):
         launch(version, daemon_starter=["sh", "/a b"])
 
 
@@ -192,7 +192,7 @@ def test_one_pod_needs_neither_ssh_nor_a_network(version: mpirun.MpiVersion) -> 
 
 @pytest.mark.parametrize("word", ["", "a b", "a\tb", "a:b", "it's", 'a"b', "a\\b", "a\nb"])
 def test_ssh_words_that_mpirun_would_split_are_refused(word: str) -> None:
-    with pytest.raises(ValueError, match="cannot carry this word"):
+    with pytest.raises(ValueError, match="cannot pass on this argument"):
         mpirun.one_text(["ssh", "-o", word])
 
 
@@ -311,8 +311,8 @@ def test_options_of_the_user(version: mpirun.MpiVersion, tag: list[str]) -> None
         (MpirunOptions(map_by="slot:PE=4"), ""),
         (MpirunOptions(map_by="numa:oversubscribe,PE=2"), ""),
         (MpirunOptions(mca=(("btl_tcp_if_include", "eth1"),)), ""),
-        (MpirunOptions(map_by="node"), "-N N has N on each pod"),
-        (MpirunOptions(map_by="ppr:2:node"), "-N N has N on each pod"),
+        (MpirunOptions(map_by="node"), "-N N puts N on each pod"),
+        (MpirunOptions(map_by="ppr:2:node"), "-N N puts N on each pod"),
         (MpirunOptions(map_by="socket:span"), "in the order of the plan"),
         (MpirunOptions(mca=(("plm_rsh_agent", "rsh"),)), "how mpirun reaches the pods"),
     ],

@@ -63,15 +63,15 @@ def test_all_else_of_the_plan_stays() -> None:
 @pytest.mark.parametrize(
     ("hosts", "exclude", "nodes", "what"),
     [
-        (("7",), (), 0, "--hosts '7' names no pod: the plan has pods 0-4"),
-        (("3-7",), (), 0, "--hosts '3-7' names no pod"),
-        (("3-1",), (), 0, "--hosts '3-1' names no pod"),
-        (("1,,2",), (), 0, "--hosts '' names no pod"),
-        (("job-workload-0",), (), 0, "names no pod"),
-        (("1", "node-9"), (), 0, "--hosts 'node-9' names no pod"),
-        ((), ("-1",), 0, "--exclude '-1' names no pod"),
+        (("7",), (), 0, "--hosts '7' matches no pod: the plan has pods 0-4"),
+        (("3-7",), (), 0, "--hosts '3-7' matches no pod"),
+        (("3-1",), (), 0, "--hosts '3-1' matches no pod"),
+        (("1,,2",), (), 0, "--hosts '' matches no pod"),
+        (("job-workload-0",), (), 0, "matches no pod"),
+        (("1", "node-9"), (), 0, "--hosts 'node-9' matches no pod"),
+        ((), ("-1",), 0, "--exclude '-1' matches no pod"),
         (("1",), ("0-4",), 0, "no pod is left: the plan has pods 0-4"),
-        (("99999999999",), (), 0, "names no pod"),
+        (("99999999999",), (), 0, "matches no pod"),
         ((), (), 6, "--nodes 6: only 5 pods to choose from: pods 0-4"),
         ((), ("0-1",), 4, "--nodes 4: only 3 pods to choose from by --hosts and --exclude: pods 2-4"),
         (("2",), (), 2, "--nodes 2: only 1 pod to choose from by --hosts and --exclude: pod 2"),
@@ -93,9 +93,9 @@ def test_lost_pods_of_the_choice_are_named() -> None:
     assert caught.value.code == Exit.TRY_AGAIN
     one, three = (next(peer.where for peer in PLAN.peers if peer.index == index) for index in (1, 3))
     why = f"{one}: its agent ended; {three}: not heard for 30 s"
-    assert caught.value.what == f"pods 1,3 are needed and lost ({why})"
+    assert caught.value.what == f"pods 1,3 are needed but lost ({why})"
     assert caught.value.hint.endswith("--exclude 1-3"), "with what was left out already"
-    with pytest.raises(PeerLost, match="pod 3 is needed and lost"):
+    with pytest.raises(PeerLost, match="pod 3 is needed but lost"):
         subset(PLAN, nodes=2, lost=lost)
     assert [one.index for one in subset(PLAN, exclude=["1-3"], lost=lost).peers] == [0, 4]
     assert [one.index for one in subset(PLAN, nodes=1, lost=lost).peers] == [0], "a lost pod that is not needed"

@@ -67,9 +67,9 @@ def test_who_has_lost_it_is_told_and_refused(shared: str) -> None:
     lost: list[str] = []
     with background(shared, lease=18.0) as one, one.claim("x", lost.append) as held:
         one.put(claim_directory("x"), term_file(2), "another\n")
-        with pytest.raises(PeerLost, match="another has taken the claim x over"):
+        with pytest.raises(PeerLost, match="another pod has taken over the claim x"):
             held.until()
         with pytest.raises(PeerLost):
             held.until()
         wait_until(lambda: bool(lost))
-    assert lost == ["another has taken the claim x over"]
+    assert lost == ["another pod has taken over the claim x"]

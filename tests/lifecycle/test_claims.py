@@ -161,7 +161,7 @@ def test_a_holder_that_wakes_up_too_late_finds_that_it_has_lost_it_and_writes_no
     if pause < LEASE:
         assert (holder.lost, [name for name, _ in world.held]) == ("", ["a"])
         return
-    taken, late = f"another has taken the claim {NAME} over", f"the claim {NAME} could not be renewed"
+    taken, late = f"another pod has taken over the claim {NAME}", f"the claim {NAME} could not be renewed"
     assert holder.lost.startswith((taken, late))
     assert [at for name, at in world.written if name == "a"] == before
     assert [name for name, _ in world.held] == ["a", "b"]
@@ -174,7 +174,7 @@ def test_a_holder_learns_that_one_with_a_shorter_lease_has_taken_over() -> None:
     world.run(20.0)
     world.server[claim_directory(NAME)]["term.2"] = seal({"nonce": "f" * 32, "by": "another job"})
     world.run(25.0)
-    assert holder.lost == f"another has taken the claim {NAME} over"
+    assert holder.lost == f"another pod has taken over the claim {NAME}"
     assert all(at < 20.0 + 0.5 for _, at in world.written)
 
 

@@ -68,7 +68,10 @@ def test_a_torch_that_cannot_be_imported(pods: int, workload: str) -> None:
     world.run()
     for pod in world.pods:
         end = pod.said()
-        assert (end["code"], end["what"]) == (78, f"torch and the NCCL that it loads do not fit on 1 of {pods} pods")
+        assert (end["code"], end["what"]) == (
+            78,
+            f"torch and the NCCL that it loads are incompatible on 1 of {pods} pods",
+        )
         first, hint = end["why"].splitlines()
         assert first.startswith(f"{world.pod(pods - 1).where}: torch 2.8.0a0 needs NCCL 2.27 or later")
         assert "docs/images.md" in hint

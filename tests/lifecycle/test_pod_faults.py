@@ -192,7 +192,7 @@ def test_a_full_run_directory_is_told_with_what_to_do() -> None:
     ("number", "code", "why"),
     [
         (errno.EMFILE, 71, "limit of open files"),
-        (errno.EAGAIN, 71, "limit (pids.max"),
+        (errno.EAGAIN, 71, "limit of processes: raise it (pids.max"),
         (errno.ENOEXEC, 66, ""),
         (errno.ENOENT, 66, ""),
     ],

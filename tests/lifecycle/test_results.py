@@ -214,7 +214,7 @@ def test_without_a_spool_the_files_are_stored_all_the_same(monkeypatch: pytest.M
     run = world.submit(1, "script")
     assert ends(world, 1, run)["missing"] == ""
     assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
-    assert f"what {run} prints cannot be kept in this pod" in world.pod(0).log.getvalue()
+    assert f"the output of {run} cannot be kept in this pod" in world.pod(0).log.getvalue()
 
 
 def test_too_many_runs_whose_results_cannot_be_stored() -> None:
@@ -336,7 +336,7 @@ def test_nothing_else_is_read() -> None:
         answer = world.ask(0, "read", run=run, pod=0, file=name, offset=0, most=300)
         assert answer.get("error") or answer["ok"]["frames"] == [], answer
         if run == "no-such" and name != "result.json":
-            assert answer["error"]["what"] == f"no run has a file {name!r} to read"
+            assert answer["error"]["what"] == f"runs have no file named {name!r}"
 
 
 # Baselines

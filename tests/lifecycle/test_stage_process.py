@@ -243,7 +243,7 @@ def test_one_that_was_stopped_shows_nothing_when_it_goes_on(place: Place) -> Non
     made = (place.store / "converted").stat().st_ino
     first.signal(signal.SIGCONT)
     code, said = first.end()
-    assert code == 75 and "another has taken the claim convert@converted over" in said, said
+    assert code == 75 and "another pod has taken over the claim convert@converted" in said, said
     assert (place.store / "converted").stat().st_ino == made and first.told()["origin"] == "agent"
 
 
@@ -287,10 +287,10 @@ def test_a_checkout_is_restored_or_kept_under_another_name(place: Place) -> None
         (checkout / "backends/part/README").write_text("pa")
         runner = place.start(clone)
         code, said = runner.end()
-        assert code == 0 and "clone: restored, as missing or cut off: README and backends/part/README; " in said
-        assert said.endswith("; edited, and kept so: .gitmodules\n")
+        assert code == 0 and "clone: restored (missing or cut off): README and backends/part/README; " in said
+        assert said.endswith("; edited, left as is: .gitmodules\n")
         done = json.loads(runner.record.read_text().splitlines()[-1])
-        assert done["passed_over"].endswith("; edited, and kept so: .gitmodules")
+        assert done["passed_over"].endswith("; edited, left as is: .gitmodules")
         assert (checkout / "README").read_text() == text and (checkout / ".gitmodules").read_text() == edited
         assert (checkout / "backends/part/README").read_text() == "part"
     assert not list(place.store.glob("Pai.*"))

@@ -420,7 +420,7 @@ def test_pods_that_do_not_say_what_hangs_are_named_and_do_not_hold_up_the_end() 
         "pod 2: pid 9 last-words.py /run/x: T",
         "pod 0: rank 0 hangs",
     ]
-    assert "pod 1: the look at the processes did not come to its end in time" in said
+    assert "pod 1: the look at the processes did not finish in time" in said
     assert "pods 3 did not say in time what they do" in said
 
 
@@ -719,7 +719,7 @@ def test_an_mpirun_that_waits_for_who_reads_the_pod_s_log_is_not_ended(words: by
     [
         ({"type": "prepare", "run": "x"}, "cannot read"),
         ({"type": "result", "end": {}}, "cannot read"),
-        ({"type": "end"}, "without telling the job's result"),  # as after a bug of the coordinator
+        ({"type": "end"}, "without reporting the job's result"),  # as after a bug of the coordinator
     ],
 )
 def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: dict[str, Any], said: str) -> None:

@@ -54,7 +54,7 @@ def read_look(question: Question, answer: str) -> LookAnswer:
     try:
         return wire.from_json(LookAnswer, json.loads(answer))
     except ValueError:
-        why = "the look at the processes did not come to its end in time"
+        why = "the look at the processes did not finish in time"
         return LookAnswer(_no_records(question, why), f"{why}\n", f"{why}\n")
 
 

@@ -58,7 +58,7 @@ def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> 
     except AgentError as error:
         answer(refusal(error))
     except OSError as error:
-        answer(refusal(refused(f"the agent of this pod cannot do this {op!r}", error)))
+        answer(refusal(refused(f"the agent of this pod does not support the request {op!r}", error)))
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         answer(
             refusal(UsageError(f"the agent does not support the request {op!r}: {error!r}", "is it the same release?"))

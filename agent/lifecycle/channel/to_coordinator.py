@@ -204,7 +204,7 @@ class ToCoordinator:
         self._tell.failed(
             PeersMissing(
                 f"the coordinator did not come within {limit}",
-                f"sshd listens on {address}. Why it was not reached stands in the log of {pod.where(0)}; "
+                f"sshd listens on {address}. The log of {pod.where(0)} says why it was not reached; "
                 "a pod whose secret or epoch differs from the others' is refused",
             )
         )

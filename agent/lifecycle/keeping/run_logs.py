@@ -120,7 +120,7 @@ class RunLogs:
             self._machine.make_private_dir(self._dir.run(run_id))
             return self._machine.spool(self._dir.spool(run_id), self._settings.log_limit_mb << 20)
         except (OSError, SystemFault) as error:
-            self._log.warning(f"what {run_id} prints cannot be kept in this pod: {error}")
+            self._log.warning(f"the output of {run_id} cannot be kept in this pod: {error}")
             return None
 
     def keep(self, name: str, text: str) -> None:

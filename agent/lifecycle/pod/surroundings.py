@@ -25,7 +25,7 @@ FILES_SECONDS = 30.0
 """For ldconfig, and to copy or move what the container that installs gIB has left; it lies in memory, in /dev/shm."""
 MOST_SCRIPTS = 3
 """Vendors' scripts that one pod can have: those of its fabric, and NCCL_INIT_SCRIPT."""
-SCRIPT_HINT = "A4_PROFILE=none goes without vendors' scripts"
+SCRIPT_HINT = "A4_PROFILE=none runs no vendors' scripts"
 MORE_TIME = "A4_VENDOR_SCRIPT_TIMEOUT_SECONDS gives it more time"
 
 

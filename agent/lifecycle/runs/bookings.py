@@ -81,7 +81,7 @@ class Bookings:
         workload.check(context)
         length = len(messages.encode(messages.message(messages.Prepare(run_id, spec, tuple(context.indices)))))
         if length > (most := messages.MOST_BYTES):
-            what = f"the arguments and variables of this run are {length} bytes in a message, {most} are the most"
+            what = f"the arguments and variables of this run take {length} bytes in a message; the limit is {most}"
             raise UsageError(what, "put long ones into a file")
         return context
 

@@ -36,7 +36,7 @@ class HealthGate:
 
     def begin(self) -> None:
         run_id, indices = self._context.run_id, self._context.indices
-        self._pod.log.info(f"{run_id}: the gate: waiting for {len(indices)} pods to look at themselves")
+        self._pod.log.info(f"{run_id}: the gate: waiting for {len(indices)} pods to check themselves")
         self._roster.say(AskReadings(run_id, LOOK_SECONDS), sorted(indices))
         self._pod.machine.later(LOOK_SECONDS + self._pod.settings.lease, self._judge)
 

@@ -70,7 +70,7 @@ class Parts:
         """Make this pod's part ready to begin. Raises UsageError for a workload of another release or an id that names
         no directory, PeerLost."""
         if not run_id.isascii():  # JSON may hold half of a character, which no path can
-            raise UsageError(f"{run_id!r} cannot be the id of a run")
+            raise UsageError(f"{run_id!r} is not a valid run id")
         pod, workload = self._pod, find_workload(spec.workload)
         self._prune()
         plan, cores = subset_of(pod, indices), pod.machine.core_count()
@@ -175,7 +175,7 @@ class Parts:
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
         """Answers with no frame where there is no such file; later, when it is still being made."""
         if name not in FILES:
-            answer(refusal(UsageError(f"no run has a file {name!r} to read", f"there are: {', '.join(FILES)}")))
+            answer(refusal(UsageError(f"runs have no file named {name!r}", f"available: {', '.join(FILES)}")))
             return
 
         def answered(data: bytes) -> None:
@@ -209,7 +209,7 @@ def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
     plan = pod.known.plan
     peers = {peer.index: peer for peer in plan.peers} if plan is not None else {}
     if plan is None or not {pod.settings.index, *indices} <= peers.keys() or pod.settings.index not in indices:
-        what = f"the coordinator speaks of pods {list(indices)} of a plan that this pod does not have"
+        what = f"the coordinator named pods {list(indices)}, which are not in this pod's plan"
         raise PeerLost(what, "do all pods run the same release?")
     return plan._replace(peers=tuple(peers[index] for index in indices))
 

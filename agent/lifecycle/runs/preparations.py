@@ -141,7 +141,7 @@ class Preparations:
         profile = told[min(bad)].get("profile", "")
         lines = [f"{self.pod.where(index)}: {line}" for index, text in bad.items() for line in text.split("\n")]
         what = f"the fabric profile {profile} cannot be used on {len(bad)} of {len(peers)} pods"
-        hint = "mend or leave out these pods (--exclude), or start the job with A4_PROFILE=none, which uses no fabric"
+        hint = "fix or leave out these pods (--exclude), or start the job with A4_PROFILE=none, which uses no fabric"
         return JobEnd(Exit.SETTINGS, what, why="\n".join([*lines, hint]))
 
     def torch(self, context: RunContext, workload: Workload) -> JobEnd | None:
@@ -150,9 +150,9 @@ class Preparations:
         bad = [f"{self.pod.where(index)}: {line}" for index, line in told.items() if line]
         if not workload.imports_torch or not bad:
             return None
-        what = f"torch and the NCCL that it loads do not fit on {len(bad)} of {len(told)} pods"
+        what = f"torch and the NCCL that it loads are incompatible on {len(bad)} of {len(told)} pods"
         hint = (
-            "take an image whose torch is made for that NCCL or an older one (docs/images.md#nccl-and-torch), or put a "
+            "use an image whose torch is built for that NCCL or an older one (docs/images.md#nccl-and-torch), or put a "
             "newer NCCL first in LD_LIBRARY_PATH, if the fabric has one"
         )
         return JobEnd(Exit.SETTINGS, what, why="\n".join([*bad, hint]))
@@ -190,5 +190,5 @@ class Preparations:
         say(f"{found.sentence}\n{found.table}")
         if not refused:
             return None
-        hint = "mend or leave out the odd pods (--exclude), or set A4_PODS_DIFFER=warn"
+        hint = "fix or leave out the odd pods (--exclude), or set A4_PODS_DIFFER=warn"
         return JobEnd(Exit.SETTINGS, found.sentence, why=f"{found.table}{hint}")

@@ -72,5 +72,5 @@ class RollCall:
     def _report(self, failed: int) -> None:
         if silent := self._silent():
             failure = f"{self._context.run_id} failed on {self._pod.where(failed)}"
-            until = f"no answer since from {pods_text(silent)}, for which the verdict waits, at most for a lease"
+            until = f"no answer since from {pods_text(silent)}; waiting for them, for a lease at most"
             self._pod.log.warning(f"{failure}; {until}")

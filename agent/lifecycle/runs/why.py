@@ -272,7 +272,7 @@ def decided(pod: Pod, collected: Collected) -> Diagnosis:
     try:
         return diagnose(collected)._replace(at=pod.machine.wall(), trigger=collected.trigger)
     except Exception:
-        pod.log.error(f"why {collected.run} stands still cannot be decided: this is a bug\n{traceback.format_exc()}")
+        pod.log.error(f"why {collected.run} is stuck cannot be determined: this is a bug\n{traceback.format_exc()}")
         return Diagnosis(
             "unclear", "cannot tell: the decision failed, which is a bug; the log of pod 0 has its traceback"
         )

@@ -72,7 +72,7 @@ class Claim:
                 why = f"it cannot be read: {answer.why}"
                 if now - answered >= MOST_HUNG * self.lease:
                     what = f"the claim {self.name} has been unreadable for {now - answered:.0f} s: {answer.why}"
-                    raise DirectoryUnusable(what, "look at the file server, and at the node's mounts")
+                    raise DirectoryUnusable(what, "check the file server and the node's mounts")
             else:
                 answered = now
                 term = contender.look(now, answer.value["names"])
@@ -132,7 +132,7 @@ class Claim:
         """Why it is no longer held, by the clock and by this listing; empty while it is."""
         late = self.now() - self._heard
         if not self._why_lost and not answer.why and not claim_files.is_mine(answer.value["names"], self._term):
-            self._why_lost = f"another has taken the claim {self.name} over"
+            self._why_lost = f"another pod has taken over the claim {self.name}"
         elif not self._why_lost and late >= self.lease * claim_files.FENCE:
             self._why_lost = f"the claim {self.name} could not be renewed for {late:.0f} s"
         return self._why_lost

@@ -49,7 +49,7 @@ class SharedDirectory:
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         what = f"{self._called} cannot be used: {why}"
-        return DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
+        return DirectoryUnusable(what, "it must exist and be writable in every pod of the job")
 
     def _ask(self, *words: Any) -> Any:
         """The value of one command. Raises DirectoryUnusable."""

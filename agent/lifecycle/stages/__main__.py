@@ -71,7 +71,7 @@ def make_site(pipeline: Pipeline) -> PodSite:
 
     def hung(why: str) -> None:
         """The storage hangs, and with it the main thread."""
-        os._exit(fail(Failed(Exit.DIRECTORY, why, "look at the file server, and at the node's mounts", "agent"), site))
+        os._exit(fail(Failed(Exit.DIRECTORY, why, "check the file server and the node's mounts", "agent"), site))
 
     signals = Signals()
     settings, _ = read_settings(os.environ, Found())

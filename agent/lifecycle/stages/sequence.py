@@ -77,7 +77,7 @@ def _check_what_is_left_out(pipeline: Pipeline, site: PodSite) -> None:
 
 def _lacks(pipeline: Pipeline, stage: Stage, output: StageOutput, why: str) -> MissingProgram:
     makers = [one for one in pipeline.stages if output.path in [made.path for made in one.outputs] and one.passed_over]
-    hints = [f"the stage {one.name}, which makes it, is passed over: {one.passed_over}" for one in makers]
+    hints = [f"the stage {one.name}, which makes it, is skipped: {one.passed_over}" for one in makers]
     return MissingProgram(f"{stage.name} needs {output.path}: {why}", "\n".join(hints))
 
 

@@ -136,7 +136,7 @@ class PodSite:
         with self.background.looking_at(directory):
             stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
             files.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
-        self.say(f"{stage.name}: goes on with {checkpoint.path}; the optimizer starts afresh")
+        self.say(f"{stage.name}: continues from {checkpoint.path}; the optimizer starts afresh")
         return directory
 
     def work(self, stage: Stage, begin: Begin) -> str:
@@ -180,7 +180,7 @@ class PodSite:
                         self.say(f"{output.path} cannot be restored: {error}")
                         return ""
             restored += map(path_of, damaged)
-        return f"restored, as missing or cut off: {_some(restored)}" if restored else ""
+        return f"restored (missing or cut off): {_some(restored)}" if restored else ""
 
     def edits(self, stage: Stage) -> str:
         """What somebody has changed in complete outputs, in words; empty for nothing."""
@@ -188,7 +188,7 @@ class PodSite:
         for output in stage.outputs:
             with self.background.looking_at(output.path):
                 edited += map(path_of, changed_files(output, self._files))
-        return f"edited, and kept so: {_some(edited)}" if edited else ""
+        return f"edited, left as is: {_some(edited)}" if edited else ""
 
     def set_aside(self, path: str, claimed: Held) -> None:
         """Keep what is there under another name; nothing when nothing is there."""

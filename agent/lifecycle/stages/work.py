@@ -178,7 +178,7 @@ class Work:
             stage, argv, {}, package_home(), heard, grows=place, total=lambda: int(said.get("total", 0)), quiet=True
         )
         if room and room[0]:
-            raise DirectoryUnusable(room[0], "what came so far is kept")
+            raise DirectoryUnusable(room[0], "what was downloaded so far is kept")
         if status:
             kinds = {66: MissingProgram, 73: DirectoryUnusable, 75: PeerLost, 71: SystemFault}
             kind: type[AgentError] = kinds.get(said.get("code", 0), SystemFault)
@@ -213,7 +213,7 @@ class Work:
         if status := self._programs.run(stage, [*pip, *wanted], {}, "/"):
             raise SystemFault(f"{', '.join(wanted)} cannot be installed: pip ended with {status}")
         if left := self._missing(stage, work):
-            raise SystemFault(f"pip has ended with 0, but {work.python} has {'; '.join(left.values())}")
+            raise SystemFault(f"pip ended with 0, but {work.python} has {'; '.join(left.values())}")
 
     def _missing(self, stage: Stage, work: Packages) -> Mapping[str, str]:
         """Package → what is there instead."""
