@@ -77,7 +77,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number (at least {least})")
         return int(text)
 
     return number

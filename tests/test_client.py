@@ -122,7 +122,7 @@ def test_a_request_that_is_too_long_is_refused_and_the_next_is_not(client: Clien
     [
         (RunSpec("exec", args="hostname"), "this RunSpec cannot be run: args is not a list"),  # type: ignore[arg-type]
         (RunSpec("exec", args=("seq", 3)), "args[1] is not a text"),  # type: ignore[arg-type]
-        (RunSpec("exec", ("ls",), nodes=-1), "nodes is not a whole number, 0 or more"),
+        (RunSpec("exec", ("ls",), nodes=-1), "nodes is not a whole number (at least 0)"),
         (RunSpec("exec", ("ls",), env={"A": 1}), "env.A is not a text"),  # type: ignore[dict-item]
         ("exec", "submit takes a RunSpec, not str"),
     ],

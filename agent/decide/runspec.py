@@ -78,7 +78,7 @@ class RunSpec(NamedTuple):
         spec = wire.from_json(cls, data)
         for name in ("nodes", "ranks", "per_node", "without"):
             if (getattr(spec, name) or 0) < 0:
-                raise ValueError(f"{name} is not a whole number, 0 or more")
+                raise ValueError(f"{name} is not a whole number (at least 0)")
         if spec.per_node > MOST_PER_NODE:
             raise ValueError(f"{spec.per_node} processes on a pod (-N) are too many: the limit is {MOST_PER_NODE}")
         if spec.gate not in GATES:

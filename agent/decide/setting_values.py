@@ -20,11 +20,11 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(example: str, least: float = 1.0) -> Callable[[str], float]:
-    return _number(f"a number of seconds, {least:g} or more, such as {example}", lambda value: value >= least)
+    return _number(f"a number of seconds (at least {least:g}), such as {example}", lambda value: value >= least)
 
 
 def none_or(example: str, least: float = 1.0) -> Callable[[str], float]:
-    return _number(f"0 or a number, {least:g} or more, such as {example}", lambda value: not 0 < value < least)
+    return _number(f"0 or a number (at least {least:g}), such as {example}", lambda value: not 0 < value < least)
 
 
 def _number(wanted: str, fits: Callable[[float], bool]) -> Callable[[str], float]:

@@ -67,7 +67,7 @@ def between(least: float, most: float, wanted: str) -> Callable[[str], float]:
 
 def at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
     """A type of options: whole numbers of at most nine digits."""
-    wanted = f"from {least} on" if most == math.inf else f"from {least} to {most}"
+    wanted = f"(at least {least})" if most == math.inf else f"from {least} to {most}"
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:

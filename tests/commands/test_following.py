@@ -230,7 +230,7 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
         ("exec --nodes 0 hostname", "argument --nodes: '0' is not a whole number from 1 to"),
         ("exec --hosts 1,,2 hostname", "'1,,2' is not a list of pods such as 0,2-5"),
         ("exec --exclude= hostname", "'' is not a list of pods"),
-        ("exec --timeout soon hostname", "'soon' is not 0 or a number from 1 on, such as 3600"),
+        ("exec --timeout soon hostname", "'soon' is not 0 or a number (at least 1), such as 3600"),
         ("exec --stall-timeout -1 hostname", "argument --stall-timeout"),
         ("exec --json --no-fold hostname", "not allowed with"),
         ("exec --detach hostname", "unrecognized arguments: --detach"),
@@ -256,7 +256,7 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
         ("logs a b", "unrecognized arguments: b"),
         ("logs --rank 1 --pod 1", "argument --pod: not allowed with argument --rank"),
         ("logs --since yesterday", "'yesterday' is not a time such as 90s, 10m, 2h (ago) or 2026-03-04T12:30"),
-        ("status --watch 0", "'0' is not a number of seconds from 0.01 on"),
+        ("status --watch 0", "'0' is not a number of seconds (at least 0.01)"),
         ("completion tcsh", "invalid choice: 'tcsh'"),
     ],
 )

@@ -183,7 +183,7 @@ def test_what_the_disk_no_longer_has(tmp_path: Path, call_command: Call) -> None
     [
         ("run", "logs no-such", 66, "there is no run 'no-such'"),
         ("run", "logs --pod 9", 2, "--pod '9' matches no pod: the plan has pods 0-4"),
-        ("run", "logs --pod 3,4", 2, "pod 4 had no part in script-7\n  it is on 0-3"),
+        ("run", "logs --pod 3,4", 2, "pod 4 took no part in script-7\n  its pods: 0-3"),
         ("run", "logs --rank 8", 2, "script-7 has no rank 8\n  it has ranks 0-7"),
         ("left", "logs no-such", 66, "this pod has no output of no-such\n  a4-agent status lists the runs"),
         ("left", "logs ../runs/old-1", 66, "this pod has no output of ../runs/old-1"),

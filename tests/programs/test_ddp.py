@@ -118,4 +118,4 @@ def test_wrong_usage_is_said_once(ranks: Ranks, program: str) -> None:
     done = ranks(program, 2, "--timeout-seconds", "0")
     assert done.code == 2
     assert done.err.count("usage:") == 1
-    assert done.err.count("'0' is not a whole number from 1 on") == 1
+    assert done.err.count("'0' is not a whole number (at least 1)") == 1

@@ -21,16 +21,16 @@ BOTH = {
     "--backend gloo --timeout-seconds 30": "",
     "--back gloo": "",
     "--backend mpi": "invalid choice: 'mpi'",
-    "--timeout-seconds 0": "'0' is not a whole number from 1 on",
+    "--timeout-seconds 0": "'0' is not a whole number (at least 1)",
     "--stepps 3x": "unrecognized arguments: --stepps",
 }
 WORDS: Mapping[str, Mapping[str, str]] = {
     "ddp": {
         **BOTH,
         "--steps 3 --batch=4 --width 16 --layers 2 --timed 1": "",
-        "--width 15": "'15' is not a whole number from 16 on",
+        "--width 15": "'15' is not a whole number (at least 16)",
         "--steps": "expected one argument",
-        "--steps -1": "'-1' is not a whole number from 1 on",
+        "--steps -1": "'-1' is not a whole number (at least 1)",
         "all_reduce": "unrecognized arguments: all_reduce",
     },
     "collectives": {
@@ -44,8 +44,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "-r 6": "no rank 6 for --root: there are 6 ranks",
         "-d uint32": "invalid choice: 'uint32'",
         "-f 2 -i 1K": "not allowed with",
-        "-f 1": "whole number from 2 on",
-        "-n 0": "whole number from 1 on",
+        "-f 1": "whole number (at least 2)",
+        "-n 0": "whole number (at least 1)",
         "--budget": "expected one argument",
         "--budget-seconds x": "invalid float value: 'x'",
     },

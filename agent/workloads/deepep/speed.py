@@ -14,7 +14,7 @@ MAPPING = "DEEP_EP_DEVICE_TO_HCA_MAPPING"
 PERCENT = 90.0
 
 
-AMOUNT = between(0, 1e6, "a number from 0 on")
+AMOUNT = between(0, 1e6, "a number (at least 0)")
 OPTIONS = (
     Option(
         ("--min-rdma",),

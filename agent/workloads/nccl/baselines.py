@@ -141,7 +141,7 @@ def _entry(data: Any, number: int) -> KnownBaseline:
 
 def _count(value: Any, least: int = 1) -> int:
     if not isinstance(value, int) or value < least:
-        raise ValueError(f"{value!r} is not a whole number from {least} on")
+        raise ValueError(f"{value!r} is not a whole number (at least {least})")
     return value
 
 

@@ -16,7 +16,7 @@ Named = Sequence[tuple[str, str]]
 def number(least: int) -> Parse:
     def parse(text: str) -> str:
         if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
-            raise ValueError(f"a whole number from {least} on")
+            raise ValueError(f"a whole number (at least {least})")
         return str(int(text))
 
     return parse
