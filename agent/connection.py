@@ -79,7 +79,7 @@ class Connection:
             if answer is None:
                 raise PeerLost(
                     f"the agent of this pod has not answered for {patience:.0f} s",
-                    "a4-agent status shows whether it still gives a sign of life, and what it does",
+                    "a4-agent status shows whether it still responds, and what it is doing",
                 )
             self._early[answer["id"]] = answer
         return self._early.pop(number)

@@ -156,4 +156,4 @@ def load(path: str) -> dict[str, Any] | None:
 
 
 def _damaged(path: str, why: object) -> SystemFault:
-    return SystemFault(f"{path} is damaged: {why}", "the next start of the agent writes it anew")
+    return SystemFault(f"{path} is damaged: {why}", "the next start of the agent rewrites it")

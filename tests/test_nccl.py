@@ -378,7 +378,7 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(HALF, statuses=STATUS, lost={1: "gone"}), 75, "agent", "node node-1: gone"),
         # Printed words alone are no lost daemon: mpirun ended 0, and so did every rank.
         (outcome({**HALF, "all_gather": LOST}), 65, "workload", "all_gather measured nothing"),
-        (outcome({**HALF, "all_gather": LOST}, statuses=STATUS), 1, "workload", "a rank ended 1"),
+        (outcome({**HALF, "all_gather": LOST}, statuses=STATUS), 1, "workload", "a rank ended with exit code 1"),
         (outcome({**HALF, "all_gather": LOST}, statuses={"all_gather": 255}), 75, "agent", "daemon was lost"),
         (outcome(HALF), 65, "workload", "all_gather measured nothing"),
         (outcome(ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),

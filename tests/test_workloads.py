@@ -216,7 +216,7 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(-15, ranks=WELL, stuck=True), 0, "workload", "a.out done"),
         # Every rank ended well, and that is all there is to know.
         (Outcome(0, ranks=WELL, cause=TIMED_OUT), 0, "workload", "a.out done"),
-        (Outcome(1, ranks=WELL), 1, "workload", "a rank ended 1"),
+        (Outcome(1, ranks=WELL), 1, "workload", "a rank ended with exit code 1"),
         (Outcome(1, ranks=WELL, cause=TIMED_OUT), 124, "agent", "hit the time limit"),
         # Told to end, ranks save their state, and end as they like.
         (Outcome(0, ranks=WELL, cause=TOLD, told=True), 143, "agent", "told to end by SIGTERM"),

@@ -89,16 +89,20 @@ class RunFollower:
         self._signal = self._signal or number
         times = self._told
         if self._client.waits_its_turn:
-            say("left; the run has not begun")
+            say("no longer waiting; the run has not begun")
             raise SystemExit(128 + number)
         if times > 2 or (times > 1 and not self._run):
-            say(f"left; {_goes_on(self._run)}")
+            say(f"no longer waiting; {_goes_on(self._run)}")
             raise SystemExit(128 + number)
         if not self._run:
-            say("the agent has not answered yet: what it begins is ended at once; again to leave")
+            say("the agent has not answered yet: a run that it starts is ended at once; interrupt again to leave")
             return
         self._cancel()
-        say("ending the run on every pod; again to hurry" if times == 1 else "hurrying; again to leave it alone")
+        say(
+            "ending the run on every pod; interrupt again to kill it at once"
+            if times == 1
+            else "killing the run; interrupt again to stop waiting for it"
+        )
 
     def _cancel(self) -> None:
         """Ask for the end, without waiting for an answer: this may run inside a signal handler."""
@@ -242,4 +246,8 @@ def tell_end(run: RunInfo, ended: RunEnd, unseen: int = 0) -> None:
 
 def _goes_on(run: str) -> str:
     """How to see more of a run that is left alone; without a name it may not have begun."""
-    return f"{run} goes on: a4-agent logs {run}" if run else "if the run has begun it goes on: a4-agent status"
+    return (
+        f"{run} is still running: a4-agent logs {run}"
+        if run
+        else "if the run has begun, it is still running: a4-agent status"
+    )

@@ -82,7 +82,7 @@ def _from_agent(args: argparse.Namespace, client: Client) -> int:
     if args.no_follow or args.since or args.tail is not None:
         offsets = client.catch_up(chosen, sink, since=args.since)
     if args.no_follow and not run.over:
-        say(f"{run.title} goes on")
+        say(f"{run.title} is still running")
         return 0
     ended = client.wait(run.id) if args.no_follow else client.follow(chosen, sink, offsets=offsets)
     write_all(STDERR if args.json else STDOUT, ended.text.encode(errors="surrogateescape"))

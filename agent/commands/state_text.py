@@ -94,7 +94,7 @@ def _end(state: PodState, most: int | None) -> Iterator[str]:
     """How the job ended, with `most` lines of the reason (None: all)."""
     if end := state.end:
         where = f" ({end.where})" if end.where else ""
-        yield f"the job's end: exit code {end.code}, {end.what}{where}"
+        yield f"the job ended: exit code {end.code}, {end.what}{where}"
         why = end.why.splitlines()
         yield from _indented(at_most(why, most or len(why), "… {} more lines: a4-agent status"))
 

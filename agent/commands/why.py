@@ -23,9 +23,9 @@ INDENT = "  "
 TITLES = {
     "hangs": "hangs",
     "circle": "hangs, and no single rank is to blame",
-    "waits": "waits, and may go on",
-    "moves": "goes on",
-    "unclear": "it cannot be told whether and where it hangs",
+    "waits": "waits, and may continue",
+    "moves": "is making progress",
+    "unclear": "may or may not hang",
 }
 
 

@@ -22,7 +22,7 @@ HEADER = struct.Struct("<9sQBQQ")
 TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}
 MOST_HEADER = 100 << 20
 """safetensors itself takes no longer one."""
-ABSENT = "it is not there"
+ABSENT = "it is missing"
 
 
 SeenFile = tuple[str, str, bytes | None, bytes]
@@ -82,7 +82,7 @@ def _wrong_commit(output: StageOutput, head: str, submodules: Sequence[str], loc
         return f"it is at commit {head}, not at {commit}"
     if locks:
         return f"a git that was killed left {locks[0]}"
-    states = {"-": "is not there", "+": "is at another commit", "U": "has conflicts"}
+    states = {"-": "is missing", "+": "is at another commit", "U": "has conflicts"}
     for line in submodules:
         name = line[1:].split()[1]
         if line[:1] in states and (not needed or name in needed):
@@ -115,7 +115,7 @@ def changed_files(output: StageOutput, reader: Reader) -> Sequence[SeenFile]:
 def _code(output: StageOutput, reader: Reader) -> str:
     if reader.size(f"{output.path}/{output.expected}") is not None:
         return ""
-    return f"{output.expected} is not there" if reader.names(output.path) else ABSENT
+    return f"{output.expected} is missing" if reader.names(output.path) else ABSENT
 
 
 def _model(output: StageOutput, reader: Reader) -> str:

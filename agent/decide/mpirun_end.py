@@ -73,8 +73,8 @@ _PHRASES: tuple[tuple[str, Exit, str], ...] = (
     ("A daemon failed to report back after being spawned", Exit.SYSTEM, _NO_DAEMON),
     ("There are not enough slots available", Exit.SYSTEM, "mpirun found fewer slots than ranks"),
     ("was set to a path that could not be found", Exit.SYSTEM, "mpirun did not find the SSH program"),
-    ("out-of-band communications could be found", Exit.SYSTEM, "the network interface is not there"),
-    ("No network interfaces were found", Exit.SYSTEM, "the network interface is not there"),
+    ("out-of-band communications could be found", Exit.SYSTEM, "the network interface does not exist"),
+    ("No network interfaces were found", Exit.SYSTEM, "the network interface does not exist"),
     ("unable to open the hostfile", Exit.SYSTEM, "mpirun could not read its hostfile"),
     ("An unrecognized option was included", Exit.BUG, "mpirun does not know an option that a4-agent gave it"),
     ('mpirun: Error: unknown option "', Exit.BUG, "mpirun does not know an option that a4-agent gave it"),
@@ -137,7 +137,7 @@ def mpirun_end(
         found = found if status in _of(_SAID_WITH, version).get(found[0], ()) else None
     found = found or _by_number(version, status, silent=not output.strip(), started=started)
     if found:
-        return MpirunEnd(int(found[0]), f"{found[1]} (mpirun {version} ended {status})", of_rank=False)
+        return MpirunEnd(int(found[0]), f"{found[1]} (mpirun {version} ended with exit code {status})", of_rank=False)
     return MpirunEnd(*_rank_end(version, status, reported_end(output, ranks)), of_rank=status >= 0)
 
 
@@ -160,12 +160,12 @@ def _rank_end(version: MpiVersion, status: int, told: tuple[int, str] | None) ->
     if status < 0:
         return 128 - status, f"mpirun was killed by signal {-status}"
     if status == 0:
-        return 0, "mpirun ended 0, which proves nothing: the ranks' record decides"
+        return 0, "mpirun ended with exit code 0, which proves nothing: the ranks' record decides"
     if status == SECONDARY and version.major >= 5:
-        return status, "a rank lost its connection to another that ended first, or a rank ended 14"
+        return status, "a rank lost its connection to another that ended first, or a rank ended with exit code 14"
     if 128 < status <= 128 + 64:
-        return status, f"a rank was killed by signal {status - 128}, or ended {status}"
-    return status, f"a rank ended {status}"
+        return status, f"a rank was killed by signal {status - 128}, or ended with exit code {status}"
+    return status, f"a rank ended with exit code {status}"
 
 
 def without_notices(output: str) -> str:
@@ -191,7 +191,7 @@ def reported_end(output: str, ranks: Mapping[int, RankEnd] = NONE_RECORDED) -> t
             continue
         if found["signal"]:
             return code, f"rank {rank} on {found['node']} was killed by signal {found['signal']}"
-        return code, f"rank {rank} ended {code}"
+        return code, f"rank {rank} ended with exit code {code}"
     return None
 
 

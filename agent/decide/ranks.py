@@ -127,7 +127,7 @@ def _first(failed: Mapping[int, RankEnd]) -> int | None:
 def _told(end: RankEnd, *, with_code: bool = True) -> str:
     code = end.code or 0
     if end.refused:
-        return "could not start its program: " + ("it is not there" if code == 127 else "it cannot be executed")
+        return "could not start its program: " + ("it was not found" if code == 127 else "it cannot be executed")
     if 128 < code <= 192:
         return f"was killed by {signal_name(code - 128)}" + (f" ({code})" if with_code else "")
     return f"ended with exit code {code}" if with_code else "failed"

@@ -51,7 +51,7 @@ def _wrong_gpus(inventory: Inventory) -> Iterator[str]:
     mig = [str(index) for index, device in enumerate(gpus.get("devices", ())) if device["mig"]]
     if mig:
         yield (
-            f"MIG is on, by NVML, on {plural('GPU', mig)} {listed(mig)}, which TCPX does not allow: take nodes without "
+            f"MIG is on, by NVML, on {plural('GPU', mig)} {listed(mig)}, which TCPX does not allow: use nodes without "
             "GPU partitions"
         )
 

@@ -81,14 +81,14 @@ def vendor_scripts(profile: Profile, init_script: str, there: Collection[str]) -
         if path in there:
             run.append(path)
         elif home in there or profile.asked:
-            hint = "did its init container run to the end? A4_PROFILE=none goes without"
-            raise MissingProgram(f"the profile {profile.name} ({profile.why}) needs {path}, which is not there", hint)
+            hint = "did its init container run to the end? A4_PROFILE=none does not need it"
+            raise MissingProgram(f"the profile {profile.name} ({profile.why}) needs {path}, which does not exist", hint)
         else:
             notes.append(f"{path} is not run: there is no {home}")
     if init_script and init_script not in run:
         if init_script not in there:
-            hint = "did the init container run to the end? A4_PROFILE=none goes without"
-            raise MissingProgram(f"NCCL_INIT_SCRIPT={init_script} is not there", hint)
+            hint = "did the init container run to the end? A4_PROFILE=none does not need it"
+            raise MissingProgram(f"NCCL_INIT_SCRIPT={init_script} does not exist", hint)
         run.append(init_script)
     return run, notes
 

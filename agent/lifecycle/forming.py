@@ -170,7 +170,7 @@ class Forming:
             return
         absent = self.waiting_for()
         seconds = self._settings.peer_timeout
-        text = f"{len(absent)} of {self._settings.nnodes} pods did not come within {seconds:.0f} s"
+        text = f"{len(absent)} of {self._settings.nnodes} pods did not join within {seconds:.0f} s"
         reasons = "\n".join(f"{self._pod.where(index)}: {why}" for index, why in absent.items())
         refused = any(peer.identity for peer in self._roster.peers.values() if not peer.connected)
         self.over = True

@@ -78,7 +78,7 @@ def test_pods_that_do_not_come_are_named_each_with_its_reason(silent: Silent) ->
     assert codes == {0: 69, 1: 69, 3: 69, 5: 71}, trial.log()
     for index in (0, 1, 3):
         end = trial.said(index)
-        assert end["what"] == "3 of 6 pods did not come within 30 s"
+        assert end["what"] == "3 of 6 pods did not join within 30 s"
         absent, dead, busy = (re.search(rf"^pod {other}, .*", end["why"], re.MULTILINE) for other in (2, 4, 5))
         assert absent and "DNS does not know its name" in absent[0], end
         assert dead and "DNS ok" in dead[0], end

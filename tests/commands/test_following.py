@@ -303,7 +303,7 @@ def test_told_to_end_while_another_goes_on(agent: FakeAgent, type_command: Type)
     agent.until(lambda: bool(agent.asked("wait")))
     typed.signal(signal.SIGINT)
     code, _, err = typed.end()
-    assert (code, err.splitlines()[1:]) == (130, ["a4-agent: left; the run has not begun"])
+    assert (code, err.splitlines()[1:]) == (130, ["a4-agent: no longer waiting; the run has not begun"])
     assert not agent.asked("cancel")
 
 
@@ -343,7 +343,7 @@ def test_told_to_end(number: int, code: int, agent: FakeAgent, typed: Typed) -> 
     ended, out, err = typed.end()
     assert (ended, out) == (code, "last words\n")
     assert err.splitlines()[1:3] == [
-        "a4-agent: ending the run on every pod; again to hurry",
+        "a4-agent: ending the run on every pod; interrupt again to kill it at once",
         "a4-agent: mpirun-0 ended with exit code 130: mpirun-0 was ended",
     ]
     (request,) = agent.asked("cancel")
@@ -354,11 +354,14 @@ def test_told_to_end(number: int, code: int, agent: FakeAgent, typed: Typed) -> 
 
 def test_told_again_and_again(agent: FakeAgent, typed: Typed) -> None:
     assert typed.stderr.readline() == b"a4-agent: mpirun-0 runs on 4 pods\n"
-    for words in (b"ending the run on every pod; again to hurry", b"hurrying; again to leave it alone"):
+    for words in (
+        b"ending the run on every pod; interrupt again to kill it at once",
+        b"killing the run; interrupt again to stop waiting for it",
+    ):
         typed.signal(signal.SIGINT)
         assert typed.stderr.readline() == b"a4-agent: %s\n" % words
     typed.signal(signal.SIGINT)
-    assert typed.end() == (130, "", "a4-agent: left; mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    assert typed.end() == (130, "", "a4-agent: no longer waiting; mpirun-0 is still running: a4-agent logs mpirun-0\n")
     agent.until(lambda: len(agent.asked("cancel")) == 2)
     assert [request["hurry"] for request in agent.asked("cancel")] == [False, True]
 
@@ -374,7 +377,7 @@ def test_told_to_end_before_it_has_begun(agent: FakeAgent, type_command: Type) -
     typed = type_command("run", "script")
     agent.until(lambda: bool(agent.asked("submit")))
     typed.signal(signal.SIGINT)
-    assert b"has not answered yet: what it begins is ended at once" in typed.stderr.readline()
+    assert b"has not answered yet: a run that it starts is ended at once" in typed.stderr.readline()
     gate.set()
     assert typed.end()[0] == 130
     (request,) = agent.asked("cancel")
@@ -408,7 +411,7 @@ def test_a_terminal_that_hangs_up(agent: FakeAgent, typed: Typed) -> None:
     typed.signal(signal.SIGHUP)
     code, _, err = typed.end()
     assert code == 129
-    assert err.endswith("a4-agent: mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    assert err.endswith("a4-agent: mpirun-0 is still running: a4-agent logs mpirun-0\n")
     assert not agent.asked("cancel")
 
 
@@ -426,7 +429,9 @@ def test_a_reader_that_goes(agent: FakeAgent, typed: Typed) -> None:
     agent.runs[0].say(0, b"anybody?\n")
     assert typed.process.wait() == 141
     err = typed.stderr.read().decode()
-    assert err.endswith("a4-agent: nothing reads the output any more; mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    assert err.endswith(
+        "a4-agent: nothing reads the output any more; mpirun-0 is still running: a4-agent logs mpirun-0\n"
+    )
     assert not agent.asked("cancel")
 
 
@@ -436,7 +441,8 @@ def test_a_full_disk(agent: FakeAgent, type_command: Type) -> None:
         code, _, err = type_command("mpirun", "--hosts", "0", "./a.out", stdout=full).end()
     assert code == 73
     assert err.endswith(
-        "a4-agent: the output cannot be written: No space left on device\n  mpirun-0 goes on: a4-agent logs mpirun-0\n"
+        "a4-agent: the output cannot be written: No space left on device\n"
+        "  mpirun-0 is still running: a4-agent logs mpirun-0\n"
     )
     assert not agent.asked("cancel")
 
@@ -446,7 +452,7 @@ def test_ctrl_c_on_a_terminal(agent: FakeAgent, type_command: Type) -> None:
         typed = type_command("run", "script", through=terminal.through, **terminal.streams)
         agent.until(lambda: bool(agent.asked("wait")))
         terminal.type("\x03")
-        terminal.until("again to hurry")
+        terminal.until("again to kill it at once")
         agent.until(lambda: bool(agent.asked("cancel")))
         agent.runs[0].end(130)
         terminal.until("logs: a4-agent logs script-0")

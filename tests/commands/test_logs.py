@@ -57,7 +57,7 @@ def test_it_follows_to_the_end(run: FakeRun, type_command: Type) -> None:
 def test_what_there_is_by_now(run: FakeRun, call_command: Call) -> None:
     code, out, err = call_command("logs", "--no-follow", "--pod", "1-2", "--pod", "job-3")
     assert (code, out) == (0, "hello from 2\nhello from 1\nhello from 3\n")  # in rank order
-    assert err == "oh\na4-agent: script-7 goes on\n"
+    assert err == "oh\na4-agent: script-7 is still running\n"
     over(run)
     assert call_command("logs", "--no-follow", "--pod", "0") == (0, "hello from 0\n", END)
 
@@ -68,7 +68,7 @@ def test_the_last_lines_of_each_pod(run: FakeRun, call_command: Call) -> None:
     run.say(2, b"two\n", stream=2)
     command = ("logs", "--no-follow", "--tail", "2")
     assert call_command(*command)[:2] == (0, "hello from 0\nthree\nhello from 3\nno end")
-    assert call_command(*command, "--pod", "2", "--agent") == (0, "", "oh\ntwo\na4-agent: script-7 goes on\n")
+    assert call_command(*command, "--pod", "2", "--agent") == (0, "", "oh\ntwo\na4-agent: script-7 is still running\n")
     assert call_command("logs", "--no-follow", "--tail", "0", "--pod", "2")[1] == ""
 
 

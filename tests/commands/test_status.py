@@ -91,7 +91,7 @@ def test_a_dead_agent(alive: float | None) -> None:
 def test_an_agent_that_has_ended_need_not_live() -> None:
     text = described(STATE | {"phase": "ended", "end": END}, alive=None)
     assert "sign of life" not in text
-    assert text.endswith("the job's end: exit code 75, pod 2 was lost (pod 2)\n  line 1\n  line 2\n")
+    assert text.endswith("the job ended: exit code 75, pod 2 was lost (pod 2)\n  line 1\n  line 2\n")
 
 
 PHASES = {

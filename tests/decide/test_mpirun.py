@@ -281,8 +281,8 @@ def test_an_end_other_than_0_never_becomes_0(
     [
         (FOUR_SIGNAL, (137, "rank 1 on vm was killed by signal 9")),
         (FIVE_SIGNAL, (134, "rank 3 on node-1 was killed by signal 6")),
-        (FIVE_CODE, (7, "rank 1 ended 7")),
-        ("Process name: [[10566,1],3]\n  Exit code:    7\n", (7, "rank 3 ended 7")),
+        (FIVE_CODE, (7, "rank 1 ended with exit code 7")),
+        ("Process name: [[10566,1],3]\n  Exit code:    7\n", (7, "rank 3 ended with exit code 7")),
         ("", None),
         ("exited on time with signal", None),
     ],

@@ -72,7 +72,7 @@ def test_which_rank_failed_first(ends: dict[int, RankEnd], first: int) -> None:
     [
         ({1: RankEnd(137, 1.0)}, "rank 1 on pod 3 was killed by SIGKILL (137)"),
         ({1: RankEnd(200, 1.0)}, "rank 1 on pod 3 ended with exit code 200"),
-        ({2: RankEnd(127, 1.0, refused=True)}, "rank 2 on pod 1 could not start its program: it is not there"),
+        ({2: RankEnd(127, 1.0, refused=True)}, "rank 2 on pod 1 could not start its program: it was not found"),
         ({2: RankEnd(126, 1.0, refused=True)}, "rank 2 on pod 1 could not start its program: it cannot be executed"),
         (
             {0: RankEnd(None), 1: RankEnd(143, 1.5), 2: RankEnd(7, 1.0), 3: RankEnd(9, 1.5)},

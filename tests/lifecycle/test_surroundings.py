@@ -271,7 +271,7 @@ def test_the_plugin_path_of_the_chart() -> None:
     world.pod(1).directories.add("/plugin")
     assert world.run() == ZERO, world.dump()
     assert [given(pod)["LD_LIBRARY_PATH"] for pod in world.pods] == ["/image", "/plugin:/image"]
-    assert "NCCL_PLUGIN_PATH=/plugin is not there" in world.pod(0).log.getvalue()
+    assert "NCCL_PLUGIN_PATH=/plugin does not exist" in world.pod(0).log.getvalue()
 
 
 def test_a_secret_that_a_script_sets_is_one() -> None:

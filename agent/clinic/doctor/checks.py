@@ -243,7 +243,7 @@ def _xids(readings: Readings) -> Iterator[Observation]:
 
 def _computes(probe: Mapping[str, Any]) -> Observation:
     unknown, problem = probe["unknown"], probe["problem"]
-    return Observation(unknown, None) if unknown else Observation(problem or "a right product", not problem)
+    return Observation(unknown, None) if unknown else Observation(problem or "a correct product", not problem)
 
 
 def _ports(readings: Readings) -> Iterator[Observation]:
@@ -259,7 +259,7 @@ def _ports(readings: Readings) -> Iterator[Observation]:
 def _shared_memory(readings: Readings) -> Iterator[Observation]:
     shm = readings["shm"]
     size = shm["size"] if shm else 0
-    yield Observation(size_text(size) if shm else "it is not there", size >= SHARED_MEMORY)
+    yield Observation(size_text(size) if shm else "it is missing", size >= SHARED_MEMORY)
 
 
 def _locked_memory(readings: Readings) -> Iterator[Observation]:
@@ -323,7 +323,7 @@ CHECKS = (
                 f"none, and less than {IDLE_MIB} MiB in use, while no run has the cluster", "information", "AMD Primus",
                 "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
     HealthCheck("XIDs", "xids", has_gpus, _xids, f"none in {xids.MINUTES} minutes", "fatal", xids.SOURCE, REPORT_XID),
-    HealthCheck("GPU computes", "probes", has_gpus, _of_each("probes", _computes), "a right product within 15 s",
+    HealthCheck("GPU computes", "probes", has_gpus, _of_each("probes", _computes), "a correct product within 15 s",
                 "fatal", "AMD Primus", REPORT_XID),
     HealthCheck("NCCL's diagnostics", "nccl", _has_two, _nccl, "no [INFO] from NCCL of a fault",
                 "degraded", "NVIDIA NCCL", "read the line: it is NCCL's own"),
@@ -331,7 +331,7 @@ CHECKS = (
                 f"look at the port with ibstat on the node; {REPORT_SLOW}"),
     HealthCheck("fabric", "libraries", lambda readings: "fabric" in readings, _fabric_usable,
                 "the plugin of the profile loads, and its devices are there", "fatal", "a4-agent",
-                "mend the image or the node, or start the job with A4_PROFILE=none, which uses no fabric"),
+                "fix the image or the node, or start the job with A4_PROFILE=none, which uses no fabric"),
     HealthCheck("/dev/shm", "resources", has_gpus, _shared_memory, f"{size_text(SHARED_MEMORY)} or more", "degraded",
                 "AMD Primus", "set the chart's volumes.sharedMemory, or mount an emptyDir of medium Memory there"),
     HealthCheck("memory that can be locked", "resources", has_rdma, _locked_memory,

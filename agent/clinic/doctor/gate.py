@@ -50,7 +50,7 @@ def refusal(
     elif strict and blind:
         what = f"the gate: checks could not run on {pods_text({one.pod for one in blind})} of {len(peers)}"
         code, told, of = Exit.WRONG_RESULT, at_most(sentences(blind, where)), []
-        told.append("A4_GATE=true lets runs begin all the same")
+        told.append("A4_GATE=true starts runs anyway")
     else:
         return None
     # First what to do: a termination message is cut at its end.

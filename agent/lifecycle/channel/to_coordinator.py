@@ -203,7 +203,7 @@ class ToCoordinator:
         address = f"{pod.known.interface.address}:{settings.ssh_port}"
         self._tell.failed(
             PeersMissing(
-                f"the coordinator did not come within {limit}",
+                f"the coordinator did not connect within {limit}",
                 f"sshd listens on {address}. The log of {pod.where(0)} says why it was not reached; "
                 "a pod whose secret or epoch differs from the others' is refused",
             )

@@ -42,7 +42,7 @@ def first_environment(
     if plugin and exists(plugin):
         prepared = prepared.with_layer(Layer("NCCL_PLUGIN_PATH", {LIBRARY_PATH: plugin}))
     elif plugin:
-        words.append(f"NCCL_PLUGIN_PATH={plugin} is not there")
+        words.append(f"NCCL_PLUGIN_PATH={plugin} does not exist")
     if profile.name != NONE:
         profile = parse(profile, shipped_text(read, "env", f"{profile.name}.env"))
         prepared = prepared.with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
