@@ -100,7 +100,7 @@ def test_a_directory_of_many_is_shown_by_time(here: Path, capfd: Shown) -> None:
     assert "2 of 7 could not be read" in page
     shown = capfd.readouterr().err
     for name in ("kept/at-0/result.json is not JSON", "kept/at-0/deep/result.json cannot be reported on"):
-        assert name in page and f"passed over: {name}" in shown
+        assert name in page and f"skipped: {name}" in shown
 
 
 def test_many_keep_the_order_in_which_they_are_named(here: Path, capfd: Shown) -> None:
@@ -111,7 +111,7 @@ def test_many_keep_the_order_in_which_they_are_named(here: Path, capfd: Shown) -
     (here / "no-result").mkdir()
     assert verb("report", *names, "no-result", "-o", "page.html") == 0
     assert rows(here / "page.html") == [f"ddp-{number}" for number in range(5)]
-    assert "passed over: no-result has no result.json" in capfd.readouterr().err
+    assert "skipped: no-result has no result.json" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("count", "name"), [(1, "kept/report.html"), (4, "comparison.html"), (5, "trend.html")])

@@ -103,7 +103,7 @@ class _Turn:
         """Why it was passed over; empty when it was carried out."""
         stage = self._stage
         if stage.passed_over:
-            return f"passed over: {stage.passed_over}{self._as_it_is()}"
+            return f"skipped: {stage.passed_over}{self._as_it_is()}"
         if stage.where == "each pod":
             if self._not_needed:
                 return self._not_needed
