@@ -45,7 +45,7 @@ SLOTS = 8
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     whom = parser.add_mutually_exclusive_group()
-    whom.add_argument("--here", action="store_true", help="this pod alone")
+    whom.add_argument("--here", action="store_true", help="only this pod")
     whom.add_argument("--hosts", action="append", default=[], metavar="HOST", help="these pods, such as 0,4-7")
     parser.add_argument("--strict", action="store_true", help="exit with 65 also if a check could not run")
     # What the gate asks of each pod: the pod's directory, and the run that waits for it.

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_which_run(parser)
     text = "write the files to DIR, or - for a tar archive on stdout (default: a4-results/RUN)"
     parser.add_argument("-o", "--output", metavar="DIR", help=text)
-    text = "also these files or directories of each pod; PATTERN is a path relative to this directory, with * and ?"
+    text = "also these files or directories in each pod; PATTERN is relative to the current directory, with * and ?"
     parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help=text)
 
 

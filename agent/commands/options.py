@@ -94,7 +94,7 @@ def add_followed_run(parser: argparse.ArgumentParser, label: str = "its pod", *a
     """What a run can have that has the cluster for itself: a look at its pods before, and how its output is shown.
     `label`: what stands before each line with --label, or `also`."""
     add_run(parser)
-    text = "check its pods first, as a4-agent doctor does; do not start it on a fatal finding (65)"
+    text = "check the pods first, as a4-agent doctor does, and refuse the run on a fatal finding (65)"
     parser.add_argument("--gate", action="store_true", help=text)
     text = "with --gate: also refuse if a check could not run"
     parser.add_argument("--strict", action="store_true", help=text)

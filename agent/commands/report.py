@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="write to FILE, or - for stdout (default: report.html beside the result; in this directory, "
+        help="write to FILE, or - for stdout (default: report.html beside the result; in the current directory, "
         "comparison.html for two to four, trend.html for more)",
     )
     parser.add_argument("--json", action="store_true", help="the comparison as JSON, on stdout unless -o says where")

@@ -60,7 +60,7 @@ def _wrong_nics(names: Sequence[str], nics: Mapping[str, Mapping[str, Any]]) -> 
     gone = [name for name in names if name not in nics]
     if gone:
         yield (
-            f"{plural('interface', gone)} {listed(gone)} {is_are(gone)} not there (/sys/class/net): TCPX needs all "
+            f"{plural('interface', gone)} {listed(gone)} {is_are(gone)} missing (/sys/class/net): TCPX needs all "
             "four data networks in the pod, by hostNetwork or by networking.gke.io/interfaces"
         )
     down = [name for name in names if name in nics and nics[name]["state"] not in ("up", "unknown")]

@@ -29,7 +29,7 @@ def _problems(inventory: Inventory) -> Iterator[str]:
     gone = [path for path, there in inventory.get("files", {}).items() if not there]
     if gone:
         yield (
-            f"gIB is not installed in this pod: {listed(gone)} {is_are(gone)} not there; mount what its init container "
+            f"gIB is not installed in this pod: {listed(gone)} {is_are(gone)} missing; mount what its init container "
             "or installer made (NCCL_PLUGIN_PATH names its lib64)"
         )
     else:

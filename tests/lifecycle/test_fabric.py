@@ -37,7 +37,7 @@ def test_a_fabric_that_cannot_be_used() -> None:
         end = pod.said()
         assert end["what"] == "the fabric profile a3-tcpx cannot be used on 1 of 4 pods"
         first, second, hint = end["why"].splitlines()
-        assert first.startswith(f"{world.pod(3).where}: interface eth4 is not there")
+        assert first.startswith(f"{world.pod(3).where}: interface eth4 is missing")
         assert second.startswith(f"{world.pod(3).where}: no socket of the TCPX daemon in /run/tcpx, after 60 s")
         assert "--exclude" in hint and "A4_PROFILE=none" in hint
         assert not pod.workloads()

@@ -62,7 +62,7 @@ def test_a_lost_pod_is_75_however_fast_the_others_fail(workload: str, said: str,
     assert world.seconds < lost + LEASE + BEATS
     assert "pod 0, " in end["why"] and "failed" in end["why"] and told["lost"].keys() == {"2"}
     assert "pods 0-1,3 ended because of it" in end["why"]
-    assert "no answer since from pod 2, " in world.pod(0).log.getvalue()
+    assert "no answer since from pod 2; " in world.pod(0).log.getvalue()
 
 
 @pytest.mark.parametrize("fails", [0, 1, 3])

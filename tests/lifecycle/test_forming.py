@@ -222,7 +222,7 @@ def test_workers_give_up_on_a_coordinator_that_never_comes() -> None:
     world.pod(0).starts = None
     assert world.run() == {1: 69, 2: 69, 3: 69}, world.dump()
     assert TIMEOUT <= world.last() < TIMEOUT + 5
-    assert "the coordinator did not come" in world.pod(2).said()["what"]
+    assert "the coordinator did not connect" in world.pod(2).said()["what"]
 
 
 @pytest.mark.parametrize("second", [10.0, TIMEOUT - 5])

@@ -114,7 +114,7 @@ def test_a_start_that_comes_to_no_run_keeps_the_log_of_an_earlier_one() -> None:
     stored = dict(world.pod(0).stored)
     assert stored.pop(earlier) == "of before"
     ((path, log),) = stored.items()
-    assert re.fullmatch(f"{RESULTS}/pod-logs/coordinator-[0-9a-f]{{8}}.log", path) and "pods did not come" in log
+    assert re.fullmatch(f"{RESULTS}/pod-logs/coordinator-[0-9a-f]{{8}}.log", path) and "pods did not join" in log
 
 
 # When they are announced

@@ -364,7 +364,7 @@ def test_code_that_is_used_as_it_is_is_told_from_what_would_be_cloned(whole: boo
     site = Fake(Storage())
     site.storage.things["/mnt/clone"] = Thing(INPUTS, whole)
     run(site, [skipped, DATA])
-    assert site.said[0] == f"clone: passed over: SKIP_CLONE_REPO=true{said}"
+    assert site.said[0] == f"clone: skipped: SKIP_CLONE_REPO=true{said}"
 
 
 def test_a_program_that_ends_with_0_and_leaves_nothing_has_failed() -> None:
