@@ -196,10 +196,14 @@ def test_the_log_of_a_lost_pod_is_what_was_stored(
     assert files_in(got) == {**RESULTS, **logs(0, 1), **stored}
 
 
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""Python cuts off what it compiles where a file may not be so large, and every later start fails by that."""
+
+
 def test_a_full_disk(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     """What was whole stays, and nothing of the file that had no room."""
     where = tmp_path / "got"
-    code, _, err = type_command("get", "-o", str(where), through=["prlimit", "--fsize=1000"]).end()
+    code, _, err = type_command("get", "-o", str(where), through=["prlimit", "--fsize=1000"], env=NO_BYTECODE).end()
     assert code == 73
     assert err.splitlines() == [
         f"a4-agent: {where}/report.html cannot be written: File too large",
@@ -217,9 +221,8 @@ ALMOST = 65536 * (MOST_IN_MEMORY // 65536 + 1)
 )
 def test_no_room_for_what_goes_into_the_archive(room: int, named: str, run: FakeRun, type_command: Type) -> None:
     run.files[0, "report.html"] = bytes(ALMOST + 1)
-    code, _, err = type_command(
-        "get", "-o", "-", stdout=subprocess.DEVNULL, through=["prlimit", f"--fsize={room}"]
-    ).end()
+    through, out = ["prlimit", f"--fsize={room}"], subprocess.DEVNULL
+    code, _, err = type_command("get", "-o", "-", stdout=out, through=through, env=NO_BYTECODE).end()
     assert (code, err.startswith(f"a4-agent: {named} cannot be written: ")) == (73, True), err
     assert err.endswith("\n  set TMPDIR to a directory with room\n")
 
