@@ -20,6 +20,7 @@ PODS = 64
 BUDGET_SECONDS = 0.1
 LAST_SECONDS = 20
 """Until then the commands of the other pods have been started, which takes a small machine some seconds."""
+STAY_SECONDS = 3
 PROGRAM = f"""
 import os, sys, time
 sys.path.insert(0, {package_home()!r})
@@ -28,9 +29,10 @@ last = os.environ["A4_NODE_RANK"] == "{PODS - 1}"
 time.sleep({LAST_SECONDS} * last)
 code = main(["sync", "set", sys.argv[1]]) or (not last and main(["sync", "wait", sys.argv[1], "--from", "all"]))
 print(time.time())
+time.sleep({STAY_SECONDS})
 sys.exit(code)
 """
-"""Says when it was done: the ends of 64 processes would take longer on a small machine."""
+"""Says when it was done, and stays: the ends of 64 processes on a small machine would hold up those that come later."""
 
 
 def figures(repeats: int) -> list[Figure]:
