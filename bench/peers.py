@@ -29,6 +29,7 @@ import psutil
 from agent.client import Client
 from agent.connection import Connection
 from agent.decide.keys import JobKeys
+from agent.decide.messages import CHANNEL_VERSION
 from agent.decide.plan import peer_name
 from agent.decide.runspec import RunSpec
 from agent.lifecycle.pod.ssh_files import authorized_keys, sshd_config
@@ -194,7 +195,7 @@ def start_daemons(addresses: list[str]) -> list[subprocess.Popen[bytes]]:
 def bare_loop(addresses: list[str], keys: JobKeys) -> float:
     """Seconds in which 64 threads of paramiko log into each peer, start its command and read its first answer."""
     client_key = keys.client_private()
-    hello = json.dumps({"type": "hello", "v": 4, "nonce": "loop"}).encode() + b"\n"
+    hello = json.dumps({"type": "hello", "v": CHANNEL_VERSION, "nonce": "loop"}).encode() + b"\n"
 
     def log_in(index: int) -> None:
         target = Target(index, f"pod {index}", addresses[index - 1], PORT, keys.host_public(index), client_key, "true")

@@ -135,6 +135,17 @@ def test_nonsense_is_refused_and_changes_nothing() -> None:
     assert walk.names() == []
 
 
+def test_who_sets_too_much_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.lifecycle.runs.facts.MOST_FACTS", 3)
+    walk = Walk()
+    for pod in (0, 1, 2):
+        walk.set(pod)
+    refused = walk.set(1, "y")["error"]
+    assert (refused["code"], refused["hint"]) == (2, "a4-agent sync clean NAME removes some")
+    walk.world.ask(1, "forget", run=walk.run, name="x")
+    assert walk.set(1, "y") == {"ok": {}}
+
+
 def test_a_flag_that_an_old_script_makes_is_a_fact() -> None:
     """Pod 0 looks for it while somebody waits, and what was there before does not count."""
     walk = Walk(SHARED)

@@ -7,12 +7,14 @@ from typing import Any
 
 from agent import wire
 from agent.decide.sync_facts import MOST_MESSAGE, Fact, fact_name
+from agent.errors import UsageError
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.api import Machine
 
 OPS = ("begin", "set", "await", "facts", "forget")
-MOST_FACTS = 10_000
+MOST_FACTS = 100_000
+"""About 35 MB in pod 0's agent: a barrier of 1,024 pods is 1,024 facts."""
 Wait = tuple[str, frozenset[int]]
 """A name, and the pods that are to set it."""
 
@@ -23,9 +25,11 @@ class Facts:
     def __init__(self, machine: Machine, gone: Callable[[Collection[int]], Mapping[int, str]]) -> None:
         self._machine = machine
         self._gone = gone
-        self._facts: dict[tuple[str, int, bool], Fact] = {}
-        """By name, pod, and whether it has failed."""
-        self._waiting: dict[Answer, Wait] = {}
+        self._facts: dict[str, dict[tuple[int, bool], Fact]] = {}
+        """Name → pod, and whether it has failed → what it says."""
+        self._count = 0
+        self._waiting: dict[Wait, list[Answer]] = {}
+        """All who wait for the same together: in a barrier that is every pod of the run."""
         self._began = False
         """Somebody has said `begin`."""
         self.flagged: Set[str] = frozenset()
@@ -42,9 +46,12 @@ class Facts:
             began, self._began = self._began, True
             answer({"ok": {"first": not began}})
         elif op == "facts":
-            answer({"ok": {"facts": wire.to_json(sorted(self._facts.values()))}})
+            facts = sorted(fact for found in self._facts.values() for fact in found.values())
+            answer({"ok": {"facts": wire.to_json(facts)}})
         elif op == "forget":
-            answer({"ok": {"count": self._forget(str(fields["name"]))}})
+            count = len(self._facts.pop(str(fields["name"]), {}))
+            self._count -= count
+            answer({"ok": {"count": count}})
         elif op == "set":
             self._set(wire.from_json(Fact, fields["fact"]))
             answer({"ok": {}})
@@ -53,45 +60,44 @@ class Facts:
 
     def _set(self, fact: Fact) -> None:
         fact_name(fact.name)
-        if len(fact.message) > MOST_MESSAGE or len(self._facts) >= MOST_FACTS:
-            raise ValueError(f"{len(self._facts)} names are set, and this message has {len(fact.message)} characters")
+        if len(fact.message) > MOST_MESSAGE:
+            raise ValueError(f"the message has {len(fact.message)} characters")
+        if self._count >= MOST_FACTS:
+            raise UsageError(f"{MOST_FACTS} facts are set, which is the limit", "a4-agent sync clean NAME removes some")
         self.put(fact)
 
     def put(self, fact: Fact) -> None:
         """Note it, and tell those who wait for it."""
-        self._facts[fact.name, fact.pod, fact.failed] = fact._replace(time=self._machine.wall())
-        self.look()
-
-    def _forget(self, name: str) -> int:
-        found = [key for key in self._facts if key[0] == name]
-        for key in found:
-            del self._facts[key]
-        return len(found)
+        found = self._facts.setdefault(fact.name, {})
+        self._count += (fact.pod, fact.failed) not in found
+        found[fact.pod, fact.failed] = fact._replace(time=self._machine.wall())
+        self.look(fact.name)
 
     def _wait(self, name: str, pods: frozenset[int], seconds: float, answer: Answer) -> None:
         """Answer when all these pods have set the name, one says that it has failed, or one never will; else, after
         `seconds`, with the pods that are missing: who waits asks again."""
+        wait = name, pods
 
         def report() -> None:
-            if self._waiting.pop(answer, None):
+            waiting = self._waiting.get(wait, [])
+            if answer in waiting:
+                waiting.remove(answer)
                 answer({"ok": {"missing": sorted(self._missing(name, pods))}})
 
-        self._waiting[answer] = (name, pods)
+        self._waiting.setdefault(wait, []).append(answer)
         self._machine.later(min(max(0.0, seconds), REPORT_SECONDS), report)
-        self.look()
+        self.look(name)
         self.wanted()
 
-    def look(self) -> None:
-        """Answer those whose wait is over."""
-        told = {wait: self._told(*wait) for wait in set(self._waiting.values())}
-        for wait, found in told.items():
-            if "gone" in found and wait[0] in self.flagged and not self._looked_again.get(wait):
-                told[wait] = {}
+    def look(self, name: str = "") -> None:
+        """Answer those whose wait is over, for that name or for any."""
+        for wait in [wait for wait in self._waiting if name in ("", wait[0])]:
+            told = self._told(*wait)
+            if "gone" in told and wait[0] in self.flagged and not self._looked_again.get(wait):
                 self._look_again(wait)
-        for answer, wait in list(self._waiting.items()):
-            if found := told[wait]:
-                del self._waiting[answer]
-                answer({"ok": found})
+            elif told:
+                for answer in self._waiting.pop(wait, []):
+                    answer({"ok": told})
 
     def _look_again(self, wait: Wait) -> None:
         """A script may have made the flag just before its pod's part was over."""
@@ -101,23 +107,23 @@ class Facts:
 
         def looked() -> None:
             self._looked_again[wait] = True
-            self.look()
+            self.look(wait[0])
 
         self.look_again(looked)
 
     def has(self, name: str, pod: int) -> bool:
-        return (name, pod, False) in self._facts
+        return (pod, False) in self._facts.get(name, {})
 
     def waited_for(self) -> Set[str]:
         """Names that somebody waits for."""
-        return {name for name, _ in self._waiting.values()}
+        return {name for (name, _), waiting in self._waiting.items() if waiting}
 
     def _missing(self, name: str, pods: frozenset[int]) -> frozenset[int]:
-        return pods - {pod for of, pod, failed in self._facts if of == name and not failed}
+        return pods - {pod for pod, failed in self._facts.get(name, {}) if not failed}
 
     def _told(self, name: str, pods: frozenset[int]) -> dict[str, Any]:
         """How the wait is over; empty while it is not. That something has failed counts first."""
-        failed = [fact for (of, _, has_failed), fact in self._facts.items() if of == name and has_failed]
+        failed = [fact for fact in self._facts.get(name, {}).values() if fact.failed]
         if failed:
             return {"failed": wire.to_json(min(failed, key=lambda fact: fact.pod))}
         missing = self._missing(name, pods)
