@@ -116,7 +116,7 @@ def test_ctrl_c(trial: Trial) -> None:
             read_until(run.stdout, b"no\n")
         run.signal(signal.SIGINT)
         assert run.wait() == 130
-        assert b"hurrying" in run.stderr.read()
+        assert b"killing the run" in run.stderr.read()
         assert marked(trial, *ALL) == {}
     until_phase(trial, "sleeping", 2)
     ended = state(trial, 2)["runs"][-1]

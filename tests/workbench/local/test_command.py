@@ -290,7 +290,7 @@ def test_up_leaves_a_cluster_behind_until_down() -> None:
         LocalCluster.attach(name).wait(timeout=DEADLINE)
         shown = local("status", "--name", name).stdout.splitlines()
         assert shown[:2] == [f"local cluster {name}: 2 ended", "  pods 0-1: exit code 0"]
-        assert shown[2].startswith("pod 0 of 2 has ended")
+        assert shown[2].startswith("pod 0 of 2: ended")
         result = local(*words, "--wait", "none")
         assert result.returncode == 0, result.stderr
         assert f"2 of 2 pods of the local cluster {name} run" in result.stdout
