@@ -25,7 +25,11 @@ SINCE = {
     "2.23": ("ncclCommInitRankScalable",),
     "2.27": ("ncclCommShrink", "ncclCommWindowDeregister", "ncclCommWindowRegister"),
     "2.28": ("ncclAlltoAll", "ncclCommRevoke", "ncclDevCommCreate", "ncclDevCommDestroy", "ncclGather", "ncclScatter"),
-    "2.29": ("ncclCommGrow", "ncclCommMemStats", "ncclCommSuspend", "ncclPutSignal", "ncclSignal", "ncclWaitSignal"),
+    "2.29": (
+        "ncclCommGetUniqueId", "ncclCommGrow", "ncclCommMemStats", "ncclCommResume", "ncclCommSuspend",
+        "ncclGetLsaMultimemDevicePointer", "ncclGetPeerDevicePointer", "ncclPutSignal", "ncclSignal", "ncclWaitSignal",
+        "ncclWinGetUserPtr",
+    ),
 }
 """Release of NCCL → functions that it was the first to have, of those that torch calls (nccl.h of each release)."""
 INSPECTOR, OFF = "NCCL_INSPECTOR_ENABLE", ("", "0")

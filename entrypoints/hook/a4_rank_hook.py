@@ -29,6 +29,10 @@ OLD_NAMES = {
 }
 RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """The first is gloo's, the other NCCL's."""
+HOOKED_SINCE = (2, 15)
+HOOKED = ("nccl2", "nccl-lazy")
+"""Backends for NCCL, the first by default, that a hook of torch's records: the first function takes their name. Their
+operations are counted from 0 on, -1 is none."""
 PTRACE_CAPABILITY = 19
 PR_SET_PTRACER = 0x59616D61
 ANY_PROCESS = -1
@@ -131,11 +135,18 @@ def watch_for_collective(directory: str, torch: Any) -> None:
     from time import sleep, time
 
     native, pid = torch._C._distributed_c10d, os.getpid()
-    dumps = [getattr(native, name) for name in RECORDERS if hasattr(native, name)]
+    dumps: list[tuple[Any, tuple[str, ...], int]] = [
+        (getattr(native, name), (), 0) for name in RECORDERS if hasattr(native, name)
+    ]
+    if release(torch) >= HOOKED_SINCE:
+        dumps += [(native._dump_fr_trace_json, (backend,), -1) for backend in HOOKED]
 
     def is_done() -> bool:
-        groups = (json.loads(dump(False, False))["pg_status"] for dump in dumps)
-        return any(int(one["last_completed_collective"]) > 0 for status in groups for one in status.values())
+        return any(
+            int(one["last_completed_collective"]) > none
+            for dump, backend, none in dumps
+            for one in json.loads(dump(False, False, *backend))["pg_status"].values()
+        )
 
     def watch() -> None:
         while not (torch.distributed.is_initialized() and is_done()):
@@ -146,10 +157,14 @@ def watch_for_collective(directory: str, torch: Any) -> None:
     Thread(target=quietly, args=(watch,), name="a4-first-collective", daemon=True).start()
 
 
+def release(torch: Any) -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
 def use_old_names(torch: Any) -> None:
     """A torch that does not know the new names gets the old ones, unless they are set."""
-    major, minor = torch.__version__.split(".")[:2]
-    if (int(major), int(minor)) >= RENAMED:
+    if release(torch) >= RENAMED:
         return
     for new, old in OLD_NAMES.items():
         if new in os.environ:

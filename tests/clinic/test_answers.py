@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.clinic.probes import nccl_ras, torch_server
+from agent.clinic.probes.asking import Asking
 from agent.clinic.probes.nccl_ras import ask_ras
 from agent.clinic.probes.torch_server import NoAnswer, ask_rank, entered_operations
+from tests.clinic.recordings import recorded
 from tests.machine.waiting import DEADLINE_SECONDS
 
 MOST = 1000
@@ -93,6 +96,50 @@ def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, mo
         assert entered_operations(str(tmp_path), 1.0) == {}
     for name in ("13", "x"):
         servers[name].close()
+
+
+@pytest.mark.parametrize(
+    ("noted", "asked"),
+    [
+        (None, ["/handler/fr_trace_json/", "/handler/dump_nccl_trace_json/"]),
+        ("2.13.0+cu130", ["/handler/fr_trace_json/", "/handler/dump_nccl_trace_json/"]),
+        (
+            "2.15.0a0+git12ab",
+            [
+                "/handler/fr_trace_json/",
+                "/handler/dump_nccl_trace_json/",
+                "/handler/fr_trace_json/?backend=nccl2",
+                "/handler/fr_trace_json/?backend=nccl-lazy",
+            ],
+        ),
+    ],
+)
+def test_each_recorder_of_a_release_of_torch_is_asked(noted: str | None, asked: list[str], tmp_path: Path) -> None:
+    """Twice; a torch without NCCL does not know all."""
+    if noted:
+        (tmp_path / "versions.json").write_text(json.dumps({"torch": noted}))
+    hooked = json.dumps(recorded("hooked")).replace('"fake:', '"nccl2:').encode()
+    heard: list[str] = []
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path := str(tmp_path / "11.sock"))
+    server.listen()
+
+    def serve() -> None:
+        for _ in range(2 * len(asked)):
+            with server.accept()[0] as connection:
+                heard.append(connection.recv(4096).split()[1].decode())
+                body = hooked if "nccl2" in heard[-1] else b'{"version":"2.10"}'
+                status = "404 Not Found" if "nccl_trace" in heard[-1] else "200 OK"
+                connection.sendall(http(body, status=status))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    asking = Asking(str(tmp_path), 30.0)
+    with server:
+        asking.ask_recorder(11, path)
+        thread.join(DEADLINE_SECONDS)
+    assert heard == asked * 2
+    assert [group.backend for group in asking.groups[11]] == (["nccl"] if len(asked) > 2 else [])
 
 
 @pytest.mark.parametrize(("size", "why"), [(MOST, ""), (MOST + 1, f"more than {MOST} bytes")])

@@ -17,7 +17,7 @@ from agent.clinic.why.deciding import diagnose
 from agent.clinic.why.dump import read_dump
 from agent.clinic.why.fitting import compact, fit, size_of
 from agent.clinic.why.ras import least, read_ras, since
-from agent.clinic.why.recorder import NO_ENTRIES, read_recorder
+from agent.clinic.why.recorder import NO_ENTRIES, read_recorder, without_gloo
 from agent.clinic.why.records import (
     MOST_BYTES,
     Collected,
@@ -54,6 +54,35 @@ def test_every_source_has_a_reader_that_is_tested_and_a_row_on_the_page() -> Non
     page = (Path(__file__).parents[2] / "docs" / "why.md").read_text()
     table = page.partition("| source | what it knows |")[2].partition("\n\n")[0]
     assert set(re.findall(r"(?m)^\| (\w+) \|", table)) == {*NAMES}, "docs/why.md has a row for each source"
+
+
+def hooked(completed: int, backend: str = "nccl2") -> str:
+    """What torch's hook recorded for a backend that does not record itself: the answer of torch 2.15 for its `fake`
+    one, under the name of another. `completed`: `op_id` of the last that is over, by the sources of the hook."""
+    text = json.dumps(recorded("hooked")).replace('"fake:', f'"{backend}:')
+    answer: dict[str, Any] = json.loads(text)
+    answer["pg_status"]["0"]["last_completed_collective"] = str(completed)
+    for entry in answer["entries"]:
+        if entry["op_id"] <= completed:
+            entry |= {"state": "completed", "time_discovered_started_ns": 1, "time_discovered_completed_ns": 1}
+    return json.dumps(answer)
+
+
+@pytest.mark.parametrize(("completed", "over"), [(-1, 0), (0, 1), (2, 3), (3, 3), (4, 4), (5, 5)])
+@pytest.mark.parametrize("backend", ["nccl2", "nccl-lazy"])
+def test_a_recorder_that_torch_s_hook_fills(completed: int, over: int, backend: str) -> None:
+    """A send counts among operations, the first has the number 0, and nothing says whether a GPU has begun one."""
+    (group,) = read_recorder(hooked(completed, backend)).groups
+    assert (group.backend, group.entered, group.completed, group.started) == ("nccl", 5, over, None)
+    assert (group.ranks, group.description) == ((0, 1), "default_pg")
+    assert group.recent[-1].name == "barrier"
+
+
+def test_an_answer_for_gloo_is_not_one_for_another_backend() -> None:
+    gloo = read_recorder(json.dumps(recorded("sleep")["0"]["recorder"]))
+    assert gloo.groups and without_gloo(gloo).groups == ()
+    nccl = read_recorder(hooked(3))
+    assert without_gloo(nccl) == nccl
 
 
 def test_a_gloo_recorder() -> None:

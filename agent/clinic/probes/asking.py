@@ -11,11 +11,11 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 
-from agent.clinic.probes.left import groups_of, read_dump_of
+from agent.clinic.probes.left import groups_of, read_dump_of, torch_release
 from agent.clinic.probes.nccl_ras import ask_ras
 from agent.clinic.probes.question import APART_SECONDS
 from agent.clinic.probes.stacks import dump_json
-from agent.clinic.probes.torch_server import RECORDERS, NoAnswer, ask_rank
+from agent.clinic.probes.torch_server import HOOKED, NoAnswer, ask_rank, recorders
 from agent.clinic.why import ras as ras_of
 from agent.clinic.why import recorder
 from agent.clinic.why.places import no_number_tells, stays
@@ -56,6 +56,7 @@ class Asking:
         self._directory = directory
         self._seconds = seconds
         self._hosts = hosts
+        self._recorders = recorders(torch_release(directory))
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._first: dict[int, tuple[float, tuple[Thread, ...]]] = {}
@@ -106,15 +107,16 @@ class Asking:
 
     def _recorded(self, path: str, pid: int) -> recorder.Recorded:
         found = recorder.Recorded((), "")
-        for backend, handler in RECORDERS.items():
+        for backend, (handler, query) in self._recorders.items():
             try:
-                raw = ask_rank(path, handler, self._at_most(ANSWER_SHARE))
+                raw = ask_rank(path, handler, self._at_most(ANSWER_SHARE), query)
             except NoAnswer as error:
-                if "HTTP" in str(error) and backend == "nccl":
+                if "HTTP" in str(error) and backend != "gloo":
                     continue  # a torch without NCCL
                 raise
             self._keep(f"{pid}.{backend}.json", raw)
-            found = recorder.both(found, recorder.read_recorder(raw))
+            read = recorder.read_recorder(raw)
+            found = recorder.both(found, recorder.without_gloo(read) if backend in HOOKED else read)
         return found
 
     def _keep(self, name: str, raw: bytes) -> None:

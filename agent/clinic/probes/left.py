@@ -29,6 +29,16 @@ def groups_of(directory: str, pid: int) -> dict[str, tuple[int, ...]]:
         return {}
 
 
+def torch_release(directory: str) -> tuple[int, int] | None:
+    """2, 15: the torch that ranks have loaded, as the hook noted it; None when it has not."""
+    try:
+        with open(f"{directory}/versions.json", "rb") as file:
+            major, minor = str(json.loads(file.read(MOST_GROUPS))["torch"]).split(".")[:2]
+        return int(major), int(minor)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def started_ranks(directory: str) -> dict[int, int]:
     """Process → rank of those that entrypoints/rank.sh has started, and whose end it has not recorded."""
     found: dict[int, int] = {}

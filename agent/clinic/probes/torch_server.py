@@ -10,13 +10,26 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
+from typing import NamedTuple
 
+from agent.clinic.why.recorder import HOOKED_BACKENDS
 from agent.machine.workers import in_time
 
-RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
-"""The handler of each of torch's recorders."""
-COUNTERS = ((RECORDERS["nccl"], "?includecollectives=false"), (RECORDERS["gloo"], ""))
-"""NCCL's first, without its entries; gloo's has no such option."""
+
+class RecorderHandler(NamedTuple):
+    """What torch's server is asked for a recorder."""
+
+    name: str
+    query: str = ""
+
+
+RECORDERS = {"gloo": RecorderHandler("fr_trace_json"), "nccl": RecorderHandler("dump_nccl_trace_json")}
+HOOKED = {backend: RecorderHandler("fr_trace_json", f"?backend={backend}") for backend in HOOKED_BACKENDS}
+"""A torch that does not know them answers for gloo."""
+HOOKED_SINCE = (2, 15)
+COUNTERS = (RECORDERS["nccl"]._replace(query="?includecollectives=false"), RECORDERS["gloo"])
+"""NCCL's first, without its entries; gloo's has no such option. Neither have those of HOOKED, whose ranks train over
+NCCL: they are not asked every few seconds."""
 ENTERED = re.compile(rb'"last_enqueued_collective":\s*"?(\d+)')
 MOST_ANSWER = 64 << 20
 MOST_AT_ONCE = 8
@@ -51,6 +64,11 @@ def ask_rank(path: str, handler: str, seconds: float, query: str = "") -> bytes:
     if answer.length:
         raise NoAnswer("the answer broke off")
     return body
+
+
+def recorders(release: tuple[int, int] | None) -> Mapping[str, RecorderHandler]:
+    """Those of a release of torch; None: it is not known."""
+    return {**RECORDERS, **HOOKED} if release and release >= HOOKED_SINCE else RECORDERS
 
 
 def entered_operations(directory: str, seconds: float) -> Mapping[int, int]:

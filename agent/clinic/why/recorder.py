@@ -2,6 +2,9 @@
 
 Both have the same shape, which torch calls version 2.10 since 2.8: `entries`, `pg_config` and `pg_status`. Numbers are
 texts in one and numbers in the other. gloo gives no ranks in `pg_config`, and a name for a group only in its entries.
+
+From torch 2.15 on NCCL is by default a backend that does not record itself, `nccl2`: a hook of torch's does, which
+sees no operation start. It and gloo count operations in `pg_status` with sends and receives.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from agent.clinic.why.records import MOST_RECENT, GroupProgress, Operation
 from agent.wire import json_object
 
 NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
+HOOKED_BACKENDS = ("nccl2", "nccl-lazy")
 NEWEST = 2
 """How many of the operations that are kept are the newest; the others are the first that are not over."""
 
@@ -50,6 +54,12 @@ def both(first: Recorded, second: Recorded) -> Recorded:
     return Recorded(groups, "" if groups else first.why or second.why)
 
 
+def without_gloo(found: Recorded) -> Recorded:
+    """An answer for another backend, of a torch that may have answered for gloo."""
+    groups = tuple(group for group in found.groups if group.backend != "gloo")
+    return Recorded(groups, found.why or ("" if groups else NO_ENTRIES))
+
+
 def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> tuple[GroupProgress, ...]:
     """The groups with the numbers that they had at a first look."""
     numbers = {(one.group, one.backend): one for one in before}
@@ -79,7 +89,7 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
         backend=_backend(entries[-1]),
         entered=entered,
         completed=completed,
-        started=started if started is not None else 0 if timed else None,
+        started=None if _is_hooked(entries[-1]) else started if started is not None else 0 if timed else None,
         recent=_recent([_operation(entry, "collective_seq_id") for entry in collectives], completed),
         sends=tuple(_operation(entry, "p2p_seq_id") for entry in sends)[:MOST_RECENT],
         ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
@@ -89,13 +99,19 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
 
 def _entered_and_completed(status: Mapping[str, Any], collectives: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """How many collectives a process entered, and how many are over, by `pg_status` and the entries."""
-    enqueued, over = (_number(status.get(f"last_{name}_collective")) or 0 for name in ("enqueued", "completed"))
+    enqueued, over = (_number(status.get(f"last_{name}_collective")) for name in ("enqueued", "completed"))
     numbers = [_number(entry.get("collective_seq_id")) or 0 for entry in collectives]
-    if not collectives or _backend(collectives[-1]) != "gloo":
-        return max([enqueued, *numbers]), over
-    # Of gloo, `pg_status` counts sends and receives, too, which have no entries; `op_id` of an entry has that count.
-    counted = [_number(entry.get("op_id")) or number for entry, number in zip(collectives, numbers, strict=True)]
-    ended = [number for number, count in zip(numbers, counted, strict=True) if count <= over]
+    hooked = bool(collectives) and _is_hooked(collectives[-1])
+    if not collectives or not (hooked or _backend(collectives[-1]) == "gloo"):
+        return max([enqueued or 0, *numbers]), over or 0
+    # `pg_status` counts sends and receives, too; `op_id` of an entry has that count. The hook's begins with 0.
+    least = 0 if hooked else 1
+    counted = [_number(entry.get("op_id")) for entry in collectives]
+    ended = [
+        number
+        for number, count in zip(numbers, counted, strict=True)
+        if over is not None and (number if count is None or count < least else count) <= over
+    ]
     return max(numbers), max(ended, default=min(numbers) - 1)
 
 
@@ -136,7 +152,11 @@ def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 def _backend(entry: Mapping[str, Any]) -> Literal["nccl", "gloo", "other"]:
     name = str(entry.get("profiling_name", "")).partition(":")[0]
-    return "nccl" if name == "nccl" else "gloo" if name == "gloo" else "other"
+    return "nccl" if name in ("nccl", *HOOKED_BACKENDS) else "gloo" if name == "gloo" else "other"
+
+
+def _is_hooked(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("profiling_name", "")).startswith(tuple(f"{name}:" for name in HOOKED_BACKENDS))
 
 
 def _number(value: Any) -> int | None:
