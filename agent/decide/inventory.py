@@ -30,7 +30,7 @@ SINCE = {
         "ncclGetLsaMultimemDevicePointer", "ncclGetPeerDevicePointer", "ncclPutSignal", "ncclSignal", "ncclWaitSignal",
         "ncclWinGetUserPtr",
     ),
-}
+}  # fmt: skip
 """Release of NCCL → functions that it was the first to have, of those that torch calls (nccl.h of each release)."""
 INSPECTOR, OFF = "NCCL_INSPECTOR_ENABLE", ("", "0")
 Inventory = Mapping[str, Any]
