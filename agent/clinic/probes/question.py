@@ -50,7 +50,7 @@ def look_argv(python: str, question: Question) -> list[str]:
 
 
 def read_look(question: Question, answer: str) -> LookAnswer:
-    """What that process printed; where that is no answer, a LookAnswer that says so."""
+    """What that process printed, or an answer that says that it did not finish."""
     try:
         return wire.from_json(LookAnswer, json.loads(answer))
     except ValueError:

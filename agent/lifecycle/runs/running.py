@@ -271,7 +271,7 @@ class Run:
         self._judge_if_over()
 
     def _gone(self, indices: Collection[int]) -> Mapping[int, str]:
-        """Of these pods those whose part is over, and why."""
+        """Which of these pods are done with their part, and why."""
         over = set(indices) - self.course.open
         return {index: self.course.lost.get(index, "its part of the run is over") for index in over}
 
