@@ -13,13 +13,14 @@ The first takes commands on stdin, a JSON array on each line, and answers each w
   ["link", FOLDER, NAME, TEXT, UNTIL]        the same where there is none; the value is what stands there then
   ["move", FOLDER, NAME, NAME, UNTIL]        rename
   ["remove", FOLDER, NAME, …]                take files, links and empty folders away
+  ["flags", [FOLDER, …]]                     each file in these folders whose name ends with "_flag": by its path,
+                                             which file it is, another value each time that it is made or touched
 
 FOLDER is relative to DIRECTORY, and no symbolic link is followed in it. UNTIL is a time of the monotonic clock: when it
 has passed nothing is shown to others any more. No name is opened that has not been seen in a listing, for that would
 make the kernel remember for a while that it is not there.
 
-The second prints, as a JSON object, each file below these folders whose name ends with "_flag", by its path, and which
-file that is: another number each time that it is made or touched.
+The second answers `flags` once, as a JSON object.
 """
 
 from __future__ import annotations
@@ -59,22 +60,8 @@ def serve(directory: str) -> None:
         print(json.dumps(told), flush=True)
 
 
-def flag_files(shared: Shared, folders: list[str]) -> dict[str, str]:
-    found = {}
-    for folder in folders:
-        try:
-            with shared.walk(folder) as where:
-                for name in where.names():
-                    if name.endswith("_flag"):
-                        made = where.stat(name)
-                        found[f"{folder}/{name}"] = f"{made.st_ino}:{made.st_mtime_ns}"
-        except FileNotFoundError:
-            pass  # nobody has made it
-    return found
-
-
 if __name__ == "__main__":
     if sys.argv[2:3] == ["flags"]:
-        print(json.dumps(flag_files(Shared(sys.argv[1]), sys.argv[3:])), flush=True)
+        print(json.dumps(Shared(sys.argv[1]).flags(sys.argv[3:])), flush=True)
     else:
         serve(sys.argv[1])

@@ -107,6 +107,19 @@ class Shared:
             except FileNotFoundError:
                 pass  # another has done it
 
+    def flags(self, folders: Sequence[str]) -> dict[str, str]:
+        found = {}
+        for folder in folders:
+            try:
+                with self.walk(folder) as where:
+                    for name in where.names():
+                        if name.endswith("_flag"):
+                            made = where.stat(name)
+                            found[f"{folder}/{name}"] = f"{made.st_ino}:{made.st_mtime_ns}"
+            except FileNotFoundError:
+                pass  # nobody has made it
+        return found
+
     def walk(self, folder: str, *, make: bool = False) -> Folder:
         """A folder of which each part was listed by the part before, or is made; raises NotListed for one that was not.
 

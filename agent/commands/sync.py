@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing, suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.commands.options import add_seconds, checked, pods
 from agent.commands.printing import print_json
@@ -17,7 +17,7 @@ from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import seconds, whole
 from agent.decide.subset import index_range, pods_text, ranges
-from agent.decide.sync_facts import MOST_MESSAGE, OLD_FLAGS, Fact, fact_name, old_flags
+from agent.decide.sync_facts import MOST_MESSAGE, Fact, fact_name, old_flags
 from agent.decide.tables import Cell, render
 from agent.decide.words import count_text
 from agent.errors import AgentError, Exit, PeerLost, UsageError
@@ -27,6 +27,9 @@ from agent.output import say
 from agent.paths import RunDir
 from agent.settings import Found, Settings, read_settings
 from agent.wire import from_json, to_json
+
+if TYPE_CHECKING:
+    from agent.lifecycle.sharing.directory import SharedDirectory
 
 DESCRIPTION = """\
 Lets pods wait for each other. Pod 0's agent keeps what pods have set, for each run and for the job: what was set
@@ -115,16 +118,15 @@ def run(args: argparse.Namespace) -> int:
     taking_part = [int(word) for word in of_run.split(",")] if of_run else range(settings.nnodes)
     with closing(Connection(RunDir(settings.run_dir).socket)) as agent:
         member = Member(settings, run_id, taking_part, agent)
-        if member.leads and member.ask("begin")["first"]:
-            with suppress(AgentError):  # those of an earlier attempt; only old scripts would take them for new ones
-                _change_flags(member, OLD_FLAGS, set_them=False)
+        if member.leads and args.sync_verb in ("set", "wait", "fail"):  # who only looks changes nothing
+            _remove_stale_flags(member)
         code: int = args.act(args, member)
         return code
 
 
 def _set(args: argparse.Namespace, member: Member) -> int:
     if member.leads:
-        _change_flags(member, [args.name], set_them=True)
+        _change_flags(member, args.name, set_it=True)
     member.ask("set", fact=to_json(Fact(args.name, member.settings.index)))
     return 0
 
@@ -134,27 +136,41 @@ def _fail(args: argparse.Namespace, member: Member) -> int:
     message = Masker(secret_values(os.environ, listed(os.environ))).text(args.message)[:MOST_MESSAGE]
     fact = Fact(args.name, member.settings.index, failed=True, code=args.code, message=message)
     member.ask("set", fact=to_json(fact))
-    _change_flags(member, [args.name], set_them=False)
+    _change_flags(member, args.name, set_it=False)
     return 0
 
 
-def _change_flags(member: Member, names: Collection[str], *, set_them: bool) -> None:
-    """Write or take away the flags of these names for old scripts. Raises DirectoryUnusable."""
-    flags = [flag for name in names for flag in member.flags(name)]
-    if not flags:
-        return
+def _remove_stale_flags(member: Member) -> None:
+    """Take away flags that an earlier run or attempt has left: old scripts would take them for new ones. Those that
+    scripts have made since stay."""
+    if stale := member.ask("begin")["stale"]:
+        with suppress(AgentError), _shared_directory(member) as directory:  # no fact depends on it
+            directory.remove_flags(stale)
+
+
+@contextmanager
+def _shared_directory(member: Member) -> Iterator[SharedDirectory]:
+    """Raises DirectoryUnusable."""
     from agent.lifecycle.sharing.directory import SharedDirectory
 
     directory = SharedDirectory(member.settings.shared_dir, f"A4_SHARED_DIR={member.settings.shared_dir}")
     try:
         directory.open()
+        yield directory
+    finally:
+        directory.close()
+
+
+def _change_flags(member: Member, name: str, *, set_it: bool) -> None:
+    """Write or take away the flags for old scripts under this name, if it has some. Raises DirectoryUnusable."""
+    if not (flags := member.flags(name)):
+        return
+    with _shared_directory(member) as directory:
         for folder, file in flags:
-            if set_them:
+            if set_it:
                 directory.put(folder, file, f"{member.run or 'job'}\n")
             else:
                 directory.remove(folder, file)
-    finally:
-        directory.close()
 
 
 def _wait(args: argparse.Namespace, member: Member) -> int:
@@ -216,6 +232,6 @@ def _list(args: argparse.Namespace, member: Member) -> int:
 def _clean(args: argparse.Namespace, member: Member) -> int:
     """Take away what all pods have said under this name."""
     count = member.ask("forget", name=args.name)["count"]
-    _change_flags(member, [args.name], set_them=False)
+    _change_flags(member, args.name, set_it=False)
     say(f"{args.name} of {count_text(count, 'pod')} removed")
     return 0

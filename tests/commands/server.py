@@ -139,8 +139,8 @@ class FakeAgent:
         """Op → why it is refused."""
         self.code = 0
         """The job's code, for `release`."""
-        self.first = False
-        """Whether nobody has said `begin` before."""
+        self.stale: dict[str, str] = {}
+        """Flags that were there before the run began."""
         self.facts: list[dict[str, Any]] = []
         self.awaited: list[dict[str, Any]] = []
         """What those who wait for facts are told, one after the other."""
@@ -276,8 +276,7 @@ class FakeAgent:
                 self.changed.wait(PATIENCE)
 
     def _begin(self, request: dict[str, Any]) -> dict[str, Any]:
-        first, self.first = self.first, False
-        return {"first": first}
+        return {"stale": self.stale}
 
     def _set(self, request: dict[str, Any]) -> dict[str, Any]:
         return {}

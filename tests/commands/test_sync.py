@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -132,17 +133,25 @@ def test_flags_are_written_by_pod_0_and_taken_away(agent: FakeAgent, call_comman
     assert not flag.exists()
 
 
-def test_the_first_command_of_pod_0_takes_away_what_an_earlier_attempt_has_left(
+def which(flag: Path) -> str:
+    made = flag.stat()
+    return f"{made.st_ino}:{made.st_mtime_ns}"
+
+
+def test_pod_0_takes_away_what_an_earlier_attempt_has_left_and_nothing_newer(
     agent: FakeAgent, call_command: Call, storage: Path
 ) -> None:
-    flag = storage / "sync_flags_job" / "conversion_complete_flag"
-    flag.parent.mkdir()
-    flag.touch()
+    old, new = (storage / "sync_flags_job" / f"{name}_complete_flag" for name in ("conversion", "download"))
+    old.parent.mkdir()
+    for flag in (old, new):
+        flag.touch()
+        agent.stale[f"sync_flags_job/{flag.name}"] = which(flag)
+    os.utime(new, ns=(7, 7))  # a script has made it anew
+    for words in (("list",), ("clean", "other")):
+        assert call_command("sync", *words, env=lead(storage))[0] == 0
+    assert old.exists(), "who only looks changes nothing"
     assert call_command("sync", "set", "other", env=lead(storage))[0] == 0
-    assert flag.exists()
-    agent.first = True
-    assert call_command("sync", "set", "other", env=lead(storage))[0] == 0
-    assert not flag.exists()
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +161,7 @@ def test_the_first_command_of_pod_0_takes_away_what_an_earlier_attempt_has_left(
 def test_a_flag_that_cannot_be_written_is_an_error_and_nothing_is_set(
     agent: FakeAgent, call_command: Call, directory: str, why: str
 ) -> None:
-    agent.first = True
+    agent.stale = {"sync_flags_job/download_complete_flag": "1:1"}
     assert call_command("sync", "set", "other", env=lead(Path(directory)))[0] == 0, "no flag belongs to it"
     code, _, err = call_command("sync", "set", "download_complete", env=lead(Path(directory)))
     assert (code, why in err) == (73, True), err

@@ -164,6 +164,17 @@ def test_a_flag_that_an_old_script_makes_is_a_fact() -> None:
     assert waiting.told == {"done": True}
 
 
+def test_what_was_there_before_a_run_is_told_to_its_first_command() -> None:
+    walk = Walk(SHARED)
+    assert walk.world.ask(0, "begin", run=walk.run)["ok"] == {"stale": {}}
+    walk.world.pod(0).flags = {FLAG: "1:1"}
+    walk.world.ask(1, "cancel", run=walk.run)
+    walk.world.wait(60)
+    walk.run = walk.begin()
+    assert walk.world.ask(0, "begin", run=walk.run)["ok"] == {"stale": {FLAG: "1:1"}}
+    assert walk.world.ask(0, "begin", run=walk.run)["ok"] == {"stale": {}}
+
+
 def test_a_flag_counts_that_is_made_just_before_its_script_ends() -> None:
     walk = Walk(SHARED, lives={0: Life(0, seconds=10)})
     waiting = walk.wait(1, name="download_complete")

@@ -77,7 +77,7 @@ ACTS: dict[str, Callable[[Any], Any]] = {
     "move": lambda shared: shared.move(FOLDER, "old", "new", EVER),
     "remove": lambda shared: shared.remove(FOLDER, "done.x.0", "old"),
     "look": lambda shared: shared.look(FOLDER, ["done."], []),
-    "flags": lambda shared: SHARE.flag_files(shared, [FOLDER]),
+    "flags": lambda shared: shared.flags([FOLDER]),
 }
 
 

@@ -30,8 +30,10 @@ class Facts:
         self._count = 0
         self._waiting: dict[Wait, list[Answer]] = {}
         """All who wait for the same together: in a barrier that is every pod of the run."""
-        self._began = False
-        """Somebody has said `begin`."""
+        self.before: Mapping[str, object] = {}
+        """Flags on shared storage that were there before the run began: path → which file it is."""
+        self.stale: Mapping[str, object] = {}
+        """The same, until the pod that leads begins to use facts, and takes them away."""
         self.flagged: Set[str] = frozenset()
         """Names that a flag on shared storage may set as well; `look_again` looks for it, and calls what it gets."""
         self.look_again: Callable[[Callable[[], None]], None] = lambda done: done()
@@ -43,8 +45,8 @@ class Facts:
     def handle(self, op: str, fields: Mapping[str, Any], answer: Answer) -> None:
         """One of OPS. Raises KeyError, TypeError or ValueError for what makes no sense."""
         if op == "begin":
-            began, self._began = self._began, True
-            answer({"ok": {"first": not began}})
+            stale, self.stale = self.stale, {}
+            answer({"ok": {"stale": dict(stale)}})
         elif op == "facts":
             facts = sorted(fact for found in self._facts.values() for fact in found.values())
             answer({"ok": {"facts": wire.to_json(facts)}})

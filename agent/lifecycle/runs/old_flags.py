@@ -34,8 +34,6 @@ class OldFlags:
         """By path below A4_SHARED_DIR; none where there can be none."""
         self._there: Mapping[str, object] = {}
         """Path → which file it is, as it was last seen."""
-        self._before: dict[Facts, Mapping[str, object]] = {}
-        """What was there before their run began."""
         self._leads: dict[Facts, int] = {}
         self._watching = False
 
@@ -59,14 +57,13 @@ class OldFlags:
         """Facts of a run, or of the job, that begins now: what was there at the last look does not count in it. A
         script that sets a flag speaks for pod `lead`."""
         self._leads[facts] = lead
-        self._before[facts] = self._there
+        facts.before = facts.stale = self._there
         facts.wanted = self._watch
         facts.flagged = set(self._names.values())
         facts.look_again = self._look_again
 
     def over(self, facts: Facts) -> None:
         """That run is over."""
-        self._before.pop(facts, None)
         self._leads.pop(facts, None)
 
     def _watch(self) -> None:
@@ -76,7 +73,7 @@ class OldFlags:
 
     def _are_wanted(self) -> bool:
         wanted = set(self._names.values())
-        return any(name in wanted for facts in self._before for name in facts.waited_for())
+        return any(name in wanted for facts in self._leads for name in facts.waited_for())
 
     def _look_again(self, done: Callable[[], None]) -> None:
         def looked() -> None:
@@ -87,10 +84,10 @@ class OldFlags:
 
     def _tell(self) -> None:
         """Make facts of what somebody waits for."""
-        for facts, before in list(self._before.items()):
-            for path in self._there:
-                name, lead = self._names.get(path, ""), self._leads[facts]
-                if name in facts.waited_for() and self._there[path] != before.get(path) and not facts.has(name, lead):
+        for facts, lead in list(self._leads.items()):
+            for path, made in self._there.items():
+                name, is_new = self._names.get(path, ""), made != facts.before.get(path)
+                if is_new and name in facts.waited_for() and not facts.has(name, lead):
                     where = os.path.join(self._pod.settings.shared_dir, path)
                     facts.put(Fact(name, lead, message=f"a script made {where}"))
 

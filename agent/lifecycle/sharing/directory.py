@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from agent.errors import DirectoryUnusable
@@ -46,6 +47,13 @@ class SharedDirectory:
     def remove(self, folder: str, name: str) -> None:
         """Take a file away, if it is there."""
         self._ask("remove", folder, name)
+
+    def remove_flags(self, stale: Mapping[str, str]) -> None:
+        """Take away flags that are still what they were: path → which file that is."""
+        folders = sorted({path.rpartition("/")[0] for path in stale})
+        for path, made in self._ask("flags", folders).items():
+            if stale.get(path) == made:
+                self.remove(*path.rsplit("/", 1))
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         what = f"{self._called} cannot be used: {why}"
