@@ -17,7 +17,7 @@ from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket
-from agent.lifecycle.channel.link import OwnBeats, beat_seconds
+from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.questions import Answer, Questions, refusal
 from agent.lifecycle.channel.to_coordinator import CoordinatorEvents, ToCoordinator
 from agent.lifecycle.pod.leaving import Leaving
@@ -81,7 +81,6 @@ class Worker:
         """Why this pod, or the cluster in its sleep, ends without a release: a signal, or a bug in pod 0."""
         self._beat = beat_seconds(pod.settings.lease)
         """Seconds between two signs of life."""
-        self._own_beats = OwnBeats(self._beat)
 
     @cached_property
     def parts(self) -> Parts:
@@ -303,8 +302,7 @@ class Worker:
             return
         self._say_beat()
         is_silent = self.coordinator.silent_seconds() > self._settings.lease
-        may_judge = self._own_beats.may_judge(self._machine.now())
-        if is_silent and may_judge and not self.coordinator.awaits_plan and self._life is Life.LIVING:
+        if is_silent and not self.coordinator.awaits_plan and self._life is Life.LIVING:
             self.fail(PeerLost(f"the coordinator has been {self.coordinator.silence()} ({self._pod.where(0)})"))
         self._machine.later(self._beat, self._beats)
 
@@ -312,4 +310,4 @@ class Worker:
         """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""
         printed = self.parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
-        self.coordinator.mention(messages.Beat(quiet))
+        self.coordinator.beat(quiet)

@@ -196,6 +196,25 @@ def test_an_agent_that_is_stopped_for_longer_than_a_lease(index: int) -> None:
     assert world.last() < 5 + 3 * LEASE + BEATS  # what it reads first is old
 
 
+@pytest.mark.parametrize("timers_first", [False, True])
+@pytest.mark.parametrize("freezes", [[70.0], [20.0, 14.0], [9.0, 40.0, 12.0]])
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_machine_that_is_frozen_with_all_its_pods_loses_none(
+    last: int, freezes: list[float], timers_first: bool
+) -> None:
+    """As when a virtual machine is saved or moved. It thaws for moments, in which one agent does not get to run."""
+    world = running()
+    world.pod(last).pause(sum(freezes), timers_first=timers_first)
+    for seconds in freezes:
+        for pod in world.others(last):
+            pod.pause(seconds - 0.001, timers_first=timers_first)
+        world.wait(seconds)
+    world.wait(2 * LEASE)
+    assert f"this agent did not run for {sum(freezes) - 5:.0f} s" in world.dump()
+    assert all(pod.living for pod in world.pods), world.dump()
+    assert world.pod(0).state()["phase"] == "running", world.dump()
+
+
 def test_a_peer_is_tried_about_once_a_second_however_often_its_channel_broke() -> None:
     world = FakeWorld(4)
     world.pod(3).starts = None

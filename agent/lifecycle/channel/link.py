@@ -12,6 +12,7 @@ from collections import deque
 
 from agent.decide.messages import Message, line_of
 from agent.lifecycle.waits import BEAT_SECONDS
+from agent.log import Log
 from agent.machine.api import Channel
 
 SILENT_BEATS = 3
@@ -24,21 +25,30 @@ def beat_seconds(lease: float) -> float:
 
 
 class OwnBeats:
-    """Notices that this pod's own agent stood still. What others said meanwhile waits to be read then, and the loop may
-    run timers first: their silence must not be judged yet."""
+    """How late this pod's own beats are.
 
-    def __init__(self, seconds: float) -> None:
+    An agent that stood still, alone or with its whole machine, has heard nobody meanwhile: what the others said waits
+    to be read, and the loop may run timers first. Those seconds do not count as silence of others.
+    """
+
+    def __init__(self, seconds: float, log: Log) -> None:
         self._seconds = seconds
+        self._log = log
         self._due = math.inf
-        self._excused = False
 
-    def may_judge(self, now: float) -> bool:
-        """Whether others' silence counts at this beat. One that comes late by another is left out, but never two in a
-        row: an agent that is always late must notice a lost pod, too."""
-        late = now - self._due > self._seconds
+    def late(self, now: float) -> float:
+        """The seconds by which the next beat is overdue."""
+        return max(0.0, now - self._due)
+
+    def beat(self, now: float) -> float:
+        """Note a beat; the seconds by which it was late."""
+        late = self.late(now)
         self._due = now + self._seconds
-        self._excused = late and not self._excused
-        return not self._excused
+        if late > SILENT_BEATS * self._seconds:
+            self._log.warning(
+                f"this agent did not run for {late:.0f} s: it was stopped, or its node froze or had no CPU"
+            )
+        return late
 
 
 class Link:
@@ -51,6 +61,8 @@ class Link:
         """The highest `seq` that was received; there are no gaps below it."""
         self.heard = 0.0
         """When the peer was last heard, by this pod's own clock."""
+        self._stood_still = 0.0
+        """For how long this pod's own agent has stood still since."""
         self._only_greeted = False
         """Nothing has come since the last `hello`."""
         self._next = 1
@@ -102,7 +114,7 @@ class Link:
         """
         greets = message["type"] == "hello"
         if not (greets and self._only_greeted):
-            self.heard = now
+            self.heard, self._stood_still = now, 0.0
         self._only_greeted = greets
         acknowledged = message.get("seen")
         if isinstance(acknowledged, int):
@@ -115,6 +127,14 @@ class Link:
             return False
         self.seen = seq
         return True
+
+    def silent(self, now: float) -> float:
+        """For how many seconds the peer has been silent while this pod's own agent ran."""
+        return now - self.heard - self._stood_still
+
+    def stood_still(self, seconds: float) -> None:
+        """This pod's own agent stood still for so long: a lease is longer by as much."""
+        self._stood_still += seconds
 
     def _transmit(self, line: bytes, seq: int = 0) -> None:
         """Send a message that is encoded already, with its number and the `seen` of this moment."""

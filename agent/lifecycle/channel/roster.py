@@ -58,7 +58,7 @@ class Roster:
         self._hello = messages.Hello(messages.CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
         self._tell = tell
         self._beat = beat_seconds(settings.lease)
-        self._own_beats = OwnBeats(self._beat)
+        self._own_beats = OwnBeats(self._beat, pod.log)
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
@@ -297,9 +297,10 @@ class Roster:
             return
         self._machine.later(self._beat, self._beats)  # first: whatever breaks below, the next beat comes
         now = self._machine.now()
-        may_judge = self._own_beats.may_judge(now)
+        late = self._own_beats.beat(now)
         for peer in self.peers.values():
-            silent = now - peer.link.heard if may_judge else 0.0
+            peer.link.stood_still(late)
+            silent = peer.link.silent(now)
             if peer.connected and silent > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, "its beats stopped")
             if peer.connected:

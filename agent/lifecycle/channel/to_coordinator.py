@@ -12,7 +12,7 @@ from agent.decide.messages import Said, message
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import bounded
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
-from agent.lifecycle.channel.link import Link, beat_seconds
+from agent.lifecycle.channel.link import Link, OwnBeats, beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.waits import EARLY_SECONDS, LAST_WORDS_SECONDS, REPORT_SECONDS
 from agent.log import utc
@@ -48,6 +48,7 @@ class ToCoordinator:
         self._machine = pod.machine
         self._tell = callbacks
         self.link = Link()
+        self._own_beats = OwnBeats(beat_seconds(pod.settings.lease), pod.log)
         self._nonce = ""
         """The coordinator's; empty until one has come."""
         self.awaits_plan = True
@@ -71,13 +72,19 @@ class ToCoordinator:
         return EARLY_SECONDS if listens else 0.0
 
     def silent_seconds(self) -> float:
-        """How long the coordinator has not been heard."""
-        return self._machine.now() - self.link.heard
+        """How long the coordinator has not been heard while this agent ran."""
+        now = self._machine.now()
+        return self.link.silent(now) - self._own_beats.late(now)
 
     def silence(self) -> str:
-        """The same in words."""
-        silent = self.silent_seconds()
+        """How long it has not been heard, in words."""
+        silent = self._machine.now() - self.link.heard
         return f"silent for {silent:.0f} s, last heard {utc(self._machine.wall() - silent)}"
+
+    def beat(self, quiet: float | None) -> None:
+        """Say that this pod lives; `quiet`: how many seconds ago a program printed."""
+        self.link.stood_still(self._own_beats.beat(self._machine.now()))
+        self.mention(messages.Beat(quiet))
 
     def say(self, said: Said) -> None:
         """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that. What
