@@ -135,6 +135,12 @@ def test_the_steps_on_the_lead() -> None:
     assert text.count("# 2 times: all_gather to all_gather-2\n") == 1
 
 
+def test_on_the_cores_that_tcpx_leaves_free() -> None:
+    argv = list(launched(nccl(profile="a3-tcpx")).steps[2][1])
+    program = argv[argv.index("/run/a4-agent/rank.sh") - 4 :]
+    assert program[:4] == ["taskset", "-c", "0-7,104-111,52-59,156-163", "sh"]
+
+
 def unpacked(word: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(word)))
 

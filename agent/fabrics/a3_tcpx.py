@@ -81,5 +81,8 @@ FABRIC = Fabric(
     _needs,
     _problems,
     nccl_tests=("all_gather",),
-    nccl_options={"b": "1M", "e": "512M"},
+    # As Google's script measured what the baseline says (run-nccl.sh in gpudirect-tcpx/nccl-config.yaml): the plugin's
+    # own threads have the other cores, by NCCL_GPUDIRECTTCPX_{TX,RX}_BINDINGS.
+    nccl_options={"b": "1M", "e": "512M", "n": "100"},
+    nccl_cores="0-7,104-111,52-59,156-163",
 )

@@ -41,6 +41,8 @@ class Fabric(NamedTuple):
     """What `nccl` runs where nothing else is asked for; empty: what it runs without a fabric."""
     nccl_options: Mapping[str, str] = {}
     """Short options of nccl-tests → the fabric's own defaults."""
+    nccl_cores: str = ""
+    """Cores for nccl-tests, as taskset takes them; empty: all."""
 
 
 def plugin(environ: Variables) -> str:

@@ -25,7 +25,7 @@ def test_defaults(profile: str) -> None:
 
 def test_defaults_of_tcpx() -> None:
     assert given(profile="a3-tcpx").tests == ("all_gather",)
-    assert arguments(profile="a3-tcpx") == "-b 1M -e 512M -f 2 -g 1 -n 20 -w 5"
+    assert arguments(profile="a3-tcpx") == "-b 1M -e 512M -f 2 -g 1 -n 100 -w 5"
 
 
 @pytest.mark.parametrize(

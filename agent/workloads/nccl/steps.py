@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from agent.decide.mpi_environment import rank_environment
 from agent.errors import SettingsError, UsageError
+from agent.fabrics import FABRICS
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import RunContext, run_variables
@@ -52,12 +53,14 @@ def first_steps(context: RunContext, options: NcclOptions) -> list[Step]:
 
 def test_steps(context: RunContext, options: NcclOptions) -> list[Step]:
     steps = []
+    fabric = FABRICS.get(context.profile)
+    pinned = ["taskset", "-c", fabric.nccl_cores] if fabric and fabric.nccl_cores else []
     result = f"{context.notes_dir}/{{step}}.json"
     for test in options.tests:
         names = [step for step, of_test in step_names(options) if of_test == test]
         program = ["sh", context.rank_script, "sh", shipped("entrypoints", "nccl-test.sh"), test, context.notes_dir]
         ranks, given = processes(context, options), {**_given(context), "A4_STEP": test}
-        launch = start(context, [*program, *options.arguments], ranks, given=given, cwd="/")
+        launch = start(context, [*pinned, *program, *options.arguments], ranks, given=given, cwd="/")
         steps.append(Step(names, launch, ENDS, result=result, ranks=context.ranks_dir))
     return steps
 
