@@ -287,7 +287,7 @@ def outcome(helm: str, testbed: Testbed, line: Line, recipe: Path, directory: Pa
     if not (recipe / chart).exists():
         return True, f"of another chart, {Path(chart).relative_to(directory)}: not a testbed"
     taken, said = rendered(helm, flags, recipe)
-    if "is an image of the old testbeds" in said:
+    if "which has no a4-agent" in said:
         flags += ["--set", AGENT]
         taken, said = rendered(helm, flags, recipe)
         said = f"refused for its image. With `--set {AGENT}`: {said}" if taken else said

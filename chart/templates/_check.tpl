@@ -14,8 +14,12 @@
   {{- $problems = append $problems (printf "workload.image=%s is not an image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" $workload.image) -}}
 {{- end -}}
 {{- $old := "(^|/)(unified-testbed-pytorch:25\\.(06-py3|12)|testbed:nemo25\\.04-gib1\\.0\\.6-A4|nemo-deepep:25\\.11|pai_megatron_patch_a4:25\\.04|pai-megatron-patch:25\\.04)$" -}}
-{{- if and (regexMatch $old ($workload.image | default "")) (not $workload.agentImage) -}}
-  {{- $problems = append $problems (printf "workload.image=%s is an image of the old testbeds, which has no a4-agent: build the one that follows it (docs/images.md), or add workload.agentImage=REGISTRY/a4-agent-cpu:debian12" $workload.image) -}}
+{{- if not $workload.agentImage -}}
+  {{- range $of, $pattern := dict "the old testbeds" $old "NVIDIA" "^nvcr\\.io/nvidia/" "Google" "^[a-z0-9-]+-docker\\.pkg\\.dev/deeplearning-images/" -}}
+    {{- if regexMatch $pattern ($workload.image | default "") -}}
+      {{- $problems = append $problems (printf "workload.image=%s is an image of %s, which has no a4-agent: build the one that follows it, or one on top of it (docs/images.md), or add workload.agentImage=REGISTRY/a4-agent-cpu:debian12" $workload.image $of) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (hasPrefix "pai-megatron" $task.run) (not (include "a4.workspace" . | fromJson).value) -}}
   {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $task.run) -}}

@@ -15,6 +15,7 @@ NFS = "volumes.nfs.ip=10.0.0.2"
 BUCKET = "volumes.gcsMounts[0].bucketName=b,volumes.gcsMounts[0]"
 CLAIM = "volumes.pvcMounts[0].claimName=c,volumes.pvcMounts[0]"
 BOTH = "both to be mounted at"
+GOOGLES = "us-central1-docker.pkg.dev/deeplearning-images/reproducibility/pytorch-gpu-nemo-nccl:nemo25.04-gib1.0.6-A4"
 REFUSED = {
     "workload.image=": "workload.image is not set",
     "workload.gpus=12": "workload.gpus=12: .*such as 8 or 16",
@@ -91,6 +92,8 @@ REFUSED = {
             "dsw-registry.cn-wulanchabu.cr.aliyuncs.com/pai/pai-megatron-patch:25.04",
         )
     },
+    "workload.image=nvcr.io/nvidia/nemo:25.11": "nemo:25.11 is an image of NVIDIA, which has no a4-agent: ",
+    f"workload.image={GOOGLES}": f"{GOOGLES} is an image of Google, which has no a4-agent: ",
     "task_script=echo,volumes.ssdMountPath=/workload/task": "mounted at /workload/task",
     f"{MOUNTED},{AGAIN}/": r"volumes.extraMounts\[0\] and volumes.extraMounts\[1\] are both to be mounted at /x",
     f"{MOUNTED},volumes.extraMounts[0].subPath=a,{AGAIN},volumes.extraMounts[1].subPath=b": "both to be mounted at /x",
