@@ -1,4 +1,4 @@
-"""The mpirun command line for Open MPI 4 and 5."""
+"""The mpirun command line for Open MPI 4, 5 and 6."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def mpirun_launch(
     for a version before 4 and for words of commands that mpirun would split.
     """
     if version.major < 4:
-        raise ValueError(f"Open MPI {version} is too old: 4 and 5 are supported")
+        raise ValueError(f"Open MPI {version} is too old: 4 or later is needed")
     kept, own = rank_environment(env), options or MpirunOptions()
     forwarded = sorted(name for name in kept if not name.startswith(KEPT_MCA))
     refused = sorted(name for name in env if name not in kept and not is_denied(name))
@@ -159,6 +159,7 @@ def _runtime(
     four = version.major == 4
     family, daemon = ("orte", "orted") if four else ("prte", "prted")
     plm = "plm_rsh" if four else "plm_ssh"
+    keepalive = "prte_keepalive" if version.major >= 6 else "oob_tcp_keepalive"
     values = {
         "plm": "rsh" if four else "ssh",  # never Slurm or LSF, though their variables may be about
         f"{plm}_agent": one_text(ssh_command),
@@ -168,9 +169,9 @@ def _runtime(
         f"{plm}_pass_environ_mca_params": "0",  # else OMPI_MCA_* values stand on remote command lines
         f"{family}_keep_fqdn_hostnames": "1",
         # A dead link is noticed after 10 + 3 x 5 s on both sides; the default is 480 s.
-        "oob_tcp_keepalive_time": "10",
-        "oob_tcp_keepalive_intvl": "5",
-        "oob_tcp_keepalive_probes": "3",
+        f"{keepalive}_time": "10",
+        f"{keepalive}_intvl": "5",
+        f"{keepalive}_probes": "3",
     }
     if four:
         # Without tree spawn, daemons past the 64th would wait for parents that they cannot reach.

@@ -14,7 +14,7 @@ OMPI_MCA_coll_hcoll_enable OMPI_MCA_btl_tcp_links
 DENIED = """
 HOSTNAME PWD _ SHLVL SSH_CONNECTION SSH_PUBLIC_KEY KUBERNETES_SERVICE_HOST JOB_COMPLETION_INDEX A4_SECRET_FILE
 OMPI_COMM_WORLD_RANK PMIX_RANK PRTE_MCA_plm_ssh_agent OMPI_MCA_plm_rsh_args OMPI_MCA_orte_default_hostfile
-OMPI_MCA_rmaps_base_mapping_policy OMPI_MCA_routed MPIEXEC_TIMEOUT BASH_FUNC_module%% BASH_ENV
+OMPI_MCA_rmaps_base_mapping_policy OMPI_MCA_routed MPIEXEC_TIMEOUT BASH_FUNC_module%% BASH_ENV PMIX_MCA_gds
 """
 """What belongs to one pod or one mpirun."""
 NO_NAMES = ["", "A B", "A*", "A=B", "my.setting", "a-b", "1A", "É"]

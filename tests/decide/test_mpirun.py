@@ -16,6 +16,7 @@ from agent.launch import Launch
 
 FOUR = mpirun.MpiVersion(4, 1, 4)
 FIVE = mpirun.MpiVersion(5, 0, 11)
+SIX = mpirun.MpiVersion(6, 0, 0)
 BOTH = pytest.mark.parametrize("version", [FOUR, FIVE], ids=str)
 
 
@@ -52,6 +53,7 @@ def parameters(made: Launch, option: str) -> dict[str, str]:
     [
         ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n", FIVE),
         ("mpirun (Open MPI) 4.1.7rc1\n", mpirun.MpiVersion(4, 1, 7)),
+        ("mpirun (Open MPI) 6.0.0rc1\n", SIX),
         ("mpirun (Open MPI) 5.1\n", mpirun.MpiVersion(5, 1, 0)),
         ("warning: something\nmpirun (Open MPI) 4.0.0\n", mpirun.MpiVersion(4, 0, 0)),
     ],
@@ -146,6 +148,7 @@ SSH = "ssh -F /run/a4-agent/ssh/ssh_config"
             | {"routed_radix": "300", "prte_keep_fqdn_hostnames": "1", "prte_if_include": "eth0"},
             {"btl_tcp_if_include": "eth0", "pml": "ob1", "btl": "self,sm,tcp"},
         ),
+        (SIX, "--prtemca", {"plm_ssh_agent": SSH, "prte_if_include": "eth0"}, {"btl": "self,sm,tcp"}),
     ],
     ids=str,
 )
@@ -155,7 +158,8 @@ def test_parameters_of_the_launcher(
     made = launch(version, hosts=300)
     values = parameters(made, launcher)
     assert expected.items() <= values.items() and mpi.items() <= parameters(made, "--mca").items()
-    time, interval, probes = (int(values[f"oob_tcp_keepalive_{name}"]) for name in ("time", "intvl", "probes"))
+    prefix = "prte_" if version == SIX else "oob_tcp_"
+    time, interval, probes = (int(values[f"{prefix}keepalive_{name}"]) for name in ("time", "intvl", "probes"))
     assert time + interval * probes == 25, "seconds, until a dead link is noticed"
 
 
