@@ -1,16 +1,15 @@
 """Feed every `helm install` line of the old testbeds' guides to the chart, with their own values files and scripts.
 
-    .venv/bin/python scripts/old_commands.py ORIGINALS [--helm .helm/helm]
+    .venv/bin/python scripts/old_commands.py CHECKOUT... [--helm .helm/helm]
 
-ORIGINALS has three checkouts. Nothing is fetched:
+CHECKOUT is one of these, at any commit that has a testbed. Nothing is fetched:
 
-    gpu-tpu-pedia          https://github.com/yangwhale/gpu-tpu-pedia, its newest
-    gpu-tpu-pedia-7985220  the same at 7985220
-    gpu-recipes            https://github.com/yangwhale/gpu-recipes, branch a4-early-access
+    https://github.com/yangwhale/gpu-tpu-pedia
+    https://github.com/yangwhale/gpu-recipes, branch a4-early-access
 
 Prints a table with what becomes of each line: what the chart renders, or why it refuses and what to add; for one of the
 old scripts also in what the programs that it started (scripts/old_launches.py) are given otherwise now. Ends with 1 if
-a file is missing, if the chart does not know one of the scripts, or if a line ends otherwise.
+a checkout has no testbed, if the chart does not know one of the scripts, or if a line ends otherwise.
 
 Then it prints a table of the other commands in the guides, and what to type now. Ends with 1 if it does not know one.
 """
@@ -25,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,14 +60,12 @@ NFS = "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=us-central1-b,volumes.nfs.inst
 
 @dataclass(frozen=True)
 class Testbed:
-    """A chart of old, with its guides and scripts, by their paths in `at`."""
+    """A chart of old, with its guides and scripts, by their paths in `at`; no commit has all of them."""
 
-    repository: str
     at: str
     guides: tuple[str, ...]
     launchers: tuple[str, ...]
     examples: tuple[str, ...] = ()
-    values: str = "gke-runtime/values.yaml"
     add: tuple[str, ...] = ()
     """What a reader adds to a line that is refused, the first that helps."""
 
@@ -80,14 +77,12 @@ UNIFIED = tuple(
 )
 TESTBEDS = (
     Testbed(
-        "gpu-recipes",
         "training/a4/testbed",
         ("README-zh.md", "README.md", "docker/README.md"),
         (LAUNCHER,),
         add=("volumes.nfs.enabled=false",),
     ),
     Testbed(
-        "gpu-recipes",
         "training/a4/alibaba-pai-megatron-patch",
         ("README-zh.md", "README.md"),
         (LAUNCHER,),
@@ -95,22 +90,13 @@ TESTBEDS = (
         add=(NFS,),
     ),
     Testbed(
-        "gpu-tpu-pedia-7985220",
         "gpu/unified-testbed",
-        ("README.md", "command.sh"),
-        ("gke-runtime/launchers/torchrun-startup.sh",),
-        UNIFIED,
-    ),
-    Testbed(
-        "gpu-tpu-pedia",
-        "gpu/unified-testbed",
-        ("README.md", "command.template.sh", "examples/PAI_MEGATRON_QWEN3_NEXT_MFU_TEST_RESULTS.md"),
+        ("README.md", "command.sh", "command.template.sh", "examples/PAI_MEGATRON_QWEN3_NEXT_MFU_TEST_RESULTS.md"),
         ("gke-runtime/launchers/torchrun-startup.sh", "gke-runtime/jobset/files/default-launcher.sh"),
         UNIFIED,
-        "gke-runtime/values.template.yaml",
         add=("volumes.nfs.enabled=true,volumes.nfs.ip=10.0.0.2", "workload.run=script"),
     ),
-    Testbed("gpu-tpu-pedia", "gpu/testbed-a4", ("README-zh.md", "README.md"), (LAUNCHER,)),
+    Testbed("gpu/testbed-a4", ("README-zh.md", "README.md"), (LAUNCHER,)),
 )
 
 
@@ -143,29 +129,35 @@ class Line:
     """Its `export` lines before it, and itself."""
 
 
-def named(testbed: Testbed) -> Iterator[Path]:
-    for name in (*testbed.guides, *testbed.launchers, *testbed.examples, testbed.values):
-        yield Path(testbed.repository, testbed.at, name)
+def values_of(recipe: Path) -> Path | None:
+    """The values file of a testbed; None: there is no testbed."""
+    files = (recipe / "gke-runtime" / name for name in ("values.yaml", "values.template.yaml"))
+    return next((file for file in files if file.is_file()), None)
 
 
-def unknown(testbed: Testbed, originals: Path) -> Iterator[str]:
+def texts(testbed: Testbed, checkout: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Those of the files that are there: how a table calls them, and what is in them."""
+    for name in names:
+        path = Path(testbed.at, name)
+        if (checkout / path).is_file():
+            yield f"{checkout.name}/{path}", (checkout / path).read_text()
+
+
+def unknown(testbed: Testbed, checkout: Path) -> Iterator[str]:
     """Scripts that chart/files/old-scripts.yaml does not have."""
     table = yaml.safe_load((CHART / "files" / "old-scripts.yaml").read_text())
     launchers = {launcher["sha256"] for launcher in table["launchers"]}
     examples = {known for example in table["examples"] for known in example["sha256"]}
     for names, known in ((testbed.launchers, launchers), (testbed.examples, examples)):
-        for name in names:
-            path = Path(testbed.repository, testbed.at, name)
-            text = (originals / path).read_text()
+        for path, text in texts(testbed, checkout, names):
             if sha256(text) not in known:
                 count = bare(text).count("\n") + 1
                 yield f"{path} is in another state than those that the chart knows: {count} lines, {sha256(text)}"
 
 
-def lines(testbed: Testbed, originals: Path) -> Iterator[Line]:
-    for guide in testbed.guides:
-        path = Path(testbed.repository, testbed.at, guide)
-        text = GAP.sub(lambda gap: READERS.get(gap[1], "my-value"), (originals / path).read_text())
+def lines(testbed: Testbed, checkout: Path) -> Iterator[Line]:
+    for path, original in texts(testbed, checkout, testbed.guides):
+        text = GAP.sub(lambda gap: READERS.get(gap[1], "my-value"), original)
         exports: list[str] = []
         for found in re.finditer(r"^ *((?:export \w+=|helm +install ).*(?:(?<=\\)\n.*)*)", text, re.MULTILINE):
             if found[1].startswith("helm"):
@@ -175,11 +167,9 @@ def lines(testbed: Testbed, originals: Path) -> Iterator[Line]:
                 exports.append(found[1])
 
 
-def others(testbed: Testbed, originals: Path) -> Iterator[tuple[str, str, str]]:
+def others(testbed: Testbed, checkout: Path) -> Iterator[tuple[str, str, str]]:
     """Where they stand, the commands, and what to type now; empty if that is not known."""
-    for guide in testbed.guides:
-        path = Path(testbed.repository, testbed.at, guide)
-        text = (originals / path).read_text()
+    for path, text in texts(testbed, checkout, testbed.guides):
         for found in re.finditer(r"^[ #]*(\S.*(?:(?<=\\)\n.*)*)", text, re.MULTILINE):
             command = " ".join(found[1].replace("\\\n", " ").split())
             if TYPED.search(command):
@@ -188,15 +178,17 @@ def others(testbed: Testbed, originals: Path) -> Iterator[tuple[str, str, str]]:
                 yield f"{path}:{number}", command, now
 
 
-def make_tree(testbed: Testbed, originals: Path, directory: Path) -> Path:
+def make_tree(testbed: Testbed, checkout: Path, directory: Path) -> Path:
     """The testbed as its guide has it, with our chart in the place of its own."""
     recipe = directory / testbed.at
-    shutil.copytree(originals / testbed.repository / testbed.at, recipe)
+    shutil.copytree(checkout / testbed.at, recipe)
+    original = values_of(recipe)
+    assert original
     shutil.rmtree(recipe / "gke-runtime" / "jobset")
     (recipe / "gke-runtime" / "jobset").symlink_to(CHART)
     values = GAP.sub(
         lambda gap: gap[0] if gap[1] in ("YOUR_HF_TOKEN", "YOUR_SSH_PUBLIC_KEY") else READERS.get(gap[1], "my-value"),
-        (recipe / testbed.values).read_text(),
+        original.read_text(),
     )
     (recipe / "gke-runtime" / "values.yaml").write_text(values)
     # Guides also name it, and start helm, in other directories.
@@ -304,36 +296,38 @@ def outcome(helm: str, testbed: Testbed, line: Line, recipe: Path, directory: Pa
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("originals", type=Path)
+    parser.add_argument("checkouts", type=Path, nargs="+", metavar="CHECKOUT")
     parser.add_argument("--helm", default=str(ROOT / ".helm" / "helm"))
     options = parser.parse_args()
-    helm = os.path.abspath(shutil.which(options.helm) or options.helm)  # it is started in other directories
-    wrong = [f"missing: {path}" for bed in TESTBEDS for path in named(bed) if not (options.originals / path).is_file()]
-    wrong = wrong or [said for testbed in TESTBEDS for said in unknown(testbed, options.originals)]
-    if wrong:
-        print("\n".join(wrong), file=sys.stderr)
+    helm = shutil.which(options.helm)
+    if not helm:
+        print(f"{options.helm} is missing: scripts/setup.sh image installs it, --helm names another", file=sys.stderr)
         return 1
+    helm = os.path.abspath(helm)  # it is started in other directories
+    found = {path.resolve(): [one for one in TESTBEDS if values_of(path / one.at)] for path in options.checkouts}
+    pairs = [(testbed, checkout) for checkout, testbeds in found.items() for testbed in testbeds]
+    wrong = [f"{checkout} has no testbed of old" for checkout, testbeds in found.items() if not testbeds]
+    wrong += [said for pair in pairs for said in unknown(*pair)]
+    print("".join(f"{line}\n" for line in wrong), end="", file=sys.stderr)
     print("| line | release | outcome |\n|---|---|---|")
-    good = True
-    for testbed in TESTBEDS:
+    good = not wrong
+    for testbed, checkout in pairs:
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
-            recipe = make_tree(testbed, options.originals, directory)
-            for line in lines(testbed, options.originals):
+            recipe = make_tree(testbed, checkout, directory)
+            for line in lines(testbed, checkout):
                 fine, said = outcome(helm, testbed, line, recipe, directory)
                 good = good and fine
-                release = re.findall(r"\$?(?:USER|WORKLOAD_NAME)[\w-]*|chrisya-[\w-]+|testbed-deployment", line.text)[
-                    -1
-                ]
-                print(f"| {line.where} | {release} | {said} |")
+                releases = re.findall(r"\$?(?:USER|WORKLOAD_NAME)[\w-]*|chrisya-[\w-]+|testbed-deployment", line.text)
+                print(f"| {line.where} | {''.join(releases[-1:])} | {said} |")
     print("\n| command | now | in |\n|---|---|---|")
-    found: dict[tuple[str, str], list[str]] = {}
-    for testbed in TESTBEDS:
-        for where, command, now in others(testbed, options.originals):
-            found.setdefault((command.replace("|", "\\|"), now or "NOT KNOWN"), []).append(where)
-    for (command, now), places in found.items():
+    typed: dict[tuple[str, str], list[str]] = {}
+    for pair in pairs:
+        for where, command, now in others(*pair):
+            typed.setdefault((command.replace("|", "\\|"), now or "NOT KNOWN"), []).append(where)
+    for (command, now), places in typed.items():
         print(f"| `{command}` | {now} | {len(places)}: {places[0]} |")
-    return 0 if good and all(now != "NOT KNOWN" for _, now in found) else 1
+    return 0 if good and all(now != "NOT KNOWN" for _, now in typed) else 1
 
 
 if __name__ == "__main__":
