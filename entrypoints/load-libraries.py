@@ -2,7 +2,7 @@
 
     load-libraries.py LIBRARY … -- FILE …
 
-Prints one line of JSON for each: {"library", "path" or "problem", "version" if NCCL's is known} and {"file", "there"}.
+Prints one line of JSON for each: {"library", "path" or "problem", "version" of NCCL or NVSHMEM} and {"file", "there"}.
 Loading is the only honest answer to what would be loaded: LD_LIBRARY_PATH, LD_PRELOAD, run paths and the loader's
 cache all have a say. It is a process of its own because a library may crash, or lie on a file system that hangs; what
 was printed before that counts.
@@ -30,7 +30,7 @@ def load(name: str) -> dict[str, Any]:
         library = ctypes.CDLL(name)
     except OSError as error:
         return {"library": name, "problem": str(error)}
-    return {"library": name, "path": path_of(library), **nccl_version(library)}
+    return {"library": name, "path": path_of(library), **nccl_version(library), **nvshmem_version(library)}
 
 
 def path_of(library: ctypes.CDLL) -> str:
@@ -52,6 +52,16 @@ def nccl_version(library: ctypes.CDLL) -> dict[str, str]:
         return {}
     thousands = 10_000 if code.value >= 10_000 else 1000  # until 2.8 it was 2809 for 2.8.9
     return {"version": f"{code.value // thousands}.{code.value % thousands // 100}.{code.value % 100}"}
+
+
+def nvshmem_version(library: ctypes.CDLL) -> dict[str, str]:
+    """`version` where the library is NVSHMEM's of the host (2.11 or later)."""
+    numbers = [ctypes.c_int() for _ in range(3)]
+    try:
+        library.nvshmemx_vendor_get_version_info(*map(ctypes.byref, numbers))
+    except AttributeError:
+        return {}
+    return {"version": ".".join(str(number.value) for number in numbers)}
 
 
 def main() -> None:

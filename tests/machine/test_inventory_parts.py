@@ -293,6 +293,13 @@ def test_the_nccl_that_really_loads(tmp_path: Path, code: int, version: str) -> 
 
 
 @needs_compiler
+def test_the_nvshmem_that_really_loads(tmp_path: Path) -> None:
+    code = "void nvshmemx_vendor_get_version_info(int *a, int *b, int *c) { *a = 3, *b = 5, *c = 19; }"
+    library = compiled(tmp_path / "libnvshmem_host.so.3", code)
+    assert libraries([str(library)], [], ENVIRON)["libraries"][str(library)]["version"] == "3.5.19"
+
+
+@needs_compiler
 def test_a_library_that_prints_or_crashes(tmp_path: Path) -> None:
     """What was loaded before it counts."""
     start = "#include <stdio.h>\n#include <stdlib.h>\n__attribute__((constructor)) void f(void) { %s; }"
