@@ -22,7 +22,7 @@ WORKLOADS = {
     "collectives": Entry("the sweep of nccl-tests by torch, over NCCL or gloo", stall_seconds=1800.0),
     "ddp": Entry("a small model trained with DistributedDataParallel on every GPU"),
     "nccl": Entry("nccl-tests under mpirun: results, the network that NCCL used, and the speed", stall_seconds=1800.0),
-    "deepep": Entry("DeepEP's internode test", stall_seconds=1800.0),
+    "deepep": Entry("DeepEP's own test of dispatch and combine between nodes", stall_seconds=1800.0),
     "find-slow": Entry(
         "GPUs alone, pairs of pods and all at once, to name what is slow or hangs", room="agent.clinic.find_slow"
     ),

@@ -23,7 +23,7 @@ from agent.settings import Found, examine, read_settings
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.held_rank import invitation
-from tests.cluster.programs.internode import NEWEST, RELEASES, measured
+from tests.cluster.programs.deepep import NEWEST, RELEASES, measured
 from tests.decide.rank_records import TOKENS, common, end, text
 
 PEERS = tuple(
@@ -638,6 +638,10 @@ def test_deepep_has_one_rank_per_pod() -> None:
     assert made.env["A4_DEEPEP_DIR"] == "/opt/deepep/DeepEP"
     assert {*wanted, "A4_DEEPEP_DIR", "A4_NOTES_DIR", "A4_RANKS_DIR"} <= set(options(made, "-x"))
     assert find_workload("deepep").launch(deepep(index=0)) is None
+    assert "A4_DEEPEP_TEST" not in made.env
+    elastic = launched(deepep("--test", "elastic", "--num-topk", "8"))
+    assert elastic.env["A4_DEEPEP_TEST"] == "elastic" and list(elastic.argv[-2:]) == ["--num-topk", "8"]
+    assert "A4_DEEPEP_TEST" in options(elastic, "-x")
 
 
 def test_deepeps_port_is_not_torchruns_but_that_of_the_shell() -> None:
@@ -659,6 +663,7 @@ def test_a_library_is_preloaded_into_the_test_alone() -> None:
         (Plan("epoch", 8, (PEERS[0],)), [], 78, "what goes between pods: it needs 2 or more, and this run has 1"),
         (Plan("epoch", 4, PEERS), [], 78, "needs 8 GPUs in every pod; GPUS_PER_NODE is 4"),
         (EIGHT, ["--min-rdma", "fast"], 2, "deepep: argument --min-rdma: 'fast' is not a number"),
+        (EIGHT, ["--test", "ep"], 2, "deepep: argument --test: invalid choice: 'ep'"),
     ],
 )
 def test_what_deepep_cannot_run_on(plan: Plan, args: list[str], code: int, what: str, index: int) -> None:
@@ -669,8 +674,8 @@ def test_what_deepep_cannot_run_on(plan: Plan, args: list[str], code: int, what:
 
 
 def test_the_endless_test_is_warned_of() -> None:
-    words = ("--pressure-test-mode 1", "--pressure-test-mode=2", "--pressure-test-mode 0", "")
-    assert [len(launched(deepep(*args.split())).notes) for args in words] == [1, 1, 0, 0]
+    words = ("--pressure-test-mode 1", "--pressure-test-mode=2", "--do-pressure-test", "--pressure-test-mode 0", "")
+    assert [len(launched(deepep(*args.split())).notes) for args in words] == [1, 1, 1, 0, 0]
 
 
 def ended(
@@ -725,6 +730,10 @@ def test_what_deepep_leaves() -> None:
     assert "  75.00 / 245.00" in judgement.text
     bad = judged(deepep(), ended(pod1={"output": CASE * 31}))
     assert bad.measurements.gate is None and len(bad.measurements.reasons) == 2
+    known = {"about": f"{TESTED['about']}nvshmem 3.7.2\nwarning this pair hangs\n"}
+    warned = judged(deepep(), ended(pod0=known, pod1=known))
+    assert (warned.end.code, warned.measurements.warnings) == (0, ["pods 0-1: this pair hangs"])
+    assert "  pods 0-1: this pair hangs\n" in warned.text and warned.measurements.versions["NVSHMEM"] == "3.7.2"
 
 
 @pytest.mark.parametrize(

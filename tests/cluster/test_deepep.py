@@ -1,4 +1,4 @@
-"""`deepep` over pods, with a stand-in for DeepEP's test that needs no GPU (programs/internode.py)."""
+"""`deepep` over pods, with a stand-in for DeepEP's tests that needs no GPU (programs/deepep.py)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tests.cluster.conftest import Start, all_codes
 from tests.cluster.work import agent, order, result, result_of, sleeping
 from tests.golden.golden import expect_result
 
-STAND_IN = Path(__file__).with_name("programs") / "internode.py"
+STAND_IN = Path(__file__).with_name("programs") / "deepep.py"
 DEEPEP = "/opt/deepep/DeepEP"
 PRELOAD = "libm.so.6"
 """Wherever it is: any library that can be loaded."""
-FILES = {f"{DEEPEP}/tests/test_internode.py": STAND_IN.read_bytes()}
+FILES = {f"{DEEPEP}/tests/{name}": STAND_IN.read_bytes() for name in ("legacy/test_internode.py", "elastic/test_ep.py")}
 NVIDIA_SMI = """#!/bin/sh
 [ "$1" = -L ] && for i in 0 1 2 3 4 5 6 7; do echo "GPU $i: NVIDIA B200 (UUID: GPU-$i)"; done
 """
@@ -38,6 +38,17 @@ def test_as_the_old_chart_asks_for_it(start: Start) -> None:
     assert said.count(arguments) == 2 and said.count("[testing] Running with") == 64, said
     assert "LD_PRELOAD" not in found["launch"]["environment"]
     assert found["launch"]["environment"]["A4_DEEPEP_PRELOAD"] == PRELOAD
+
+
+def test_the_elastic_test(start: Start) -> None:
+    asked = ("deepep", "--", "--test", "elastic")
+    trial = start(2, gpus_per_pod=8, arguments=asked, env=NO_PROFILE, files=FILES)
+    all_codes(trial, 0)
+    found = result(trial)
+    what = "DeepEP is good: 144 of 144 cases passed on each of 2 nodes"
+    assert (found["verdict"]["what"], found["gate"]["status"]) == (what, "not judged"), found
+    figures = [144, 89.0, 296.0, 89.0, 296.0, 87.0, 290.0]
+    assert found["tables"][0]["rows"] == [[index, *figures] for index in order(trial)]
 
 
 def test_what_goes_wrong_on_a_node(start: Start) -> None:

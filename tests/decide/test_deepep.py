@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,19 @@ from hypothesis import strategies as st
 from agent import wire
 from agent.errors import UsageError
 from agent.workloads.deepep import DeepEp, printed
-from agent.workloads.deepep.speed import SpeedLimits, judge_speed, own_options
-from tests.cluster.programs.internode import NEWEST, RELEASES, Release, cases, head, measured
+from agent.workloads.deepep.options import Asked, asked
+from agent.workloads.deepep.speed import SpeedLimits, judge_speed
+from tests.cluster.programs.deepep import (
+    NEWEST,
+    RELEASES,
+    Release,
+    cases,
+    elastic_cases,
+    elastic_head,
+    elastic_measured,
+    head,
+    measured,
+)
 
 ABOUT = "script /opt/deepep/DeepEP/tests/test_internode.py\nversion 1.2.1+8a07e7e\n" + "gpu NVIDIA B200\n" * 8
 CONFIG = {"num_tokens": 4096, "hidden": 7168, "num_topk_groups": 2, "num_topk": 8}
@@ -147,6 +160,78 @@ def test_releases_that_differ_are_all_named() -> None:
     assert printed.versions({0: printed.Node()}) == {}
 
 
+# The elastic test
+
+
+def elastic_output(node: int = 1, last: int = printed.elastic.CASES) -> str:
+    lines = [elastic_head(node, 2)]
+    for case in list(elastic_cases())[:last]:
+        lines += [case, *elastic_measured(node, 2)]
+    return "\n".join([*lines, "", ""])
+
+
+def elastic_node(output: str, status: str = "0", errors: str = "", args: Sequence[str] = ()) -> printed.Node:
+    about = f"test elastic\n{ABOUT}nvshmem 3.4.5\nstatus {status}\n"
+    return printed.read_node(about, output, errors, args)
+
+
+def test_a_good_node_of_the_elastic_test() -> None:
+    found = elastic_node(elastic_output())
+    assert found.whole and printed.incomplete(found, "pod 1") == []
+    assert (found.begun, found.passed, found.cases, found.test) == (144, 144, 144, "elastic")
+    config = [2, 8, 6, 256, 4096, 7168, 12, 13]
+    assert list(found.config.values()) == config and found.config["num_scaleout_ranks"] == 2
+    assert found.best["dispatch BF16"] == printed.Best(89.0, 296.0, "", 1338.123), "that of the slowest GPU"
+    assert {"expanded dispatch FP8", "cached dispatch BF16", "reduced combine"} < set(found.best)
+    assert wire.from_json(printed.Node, wire.to_json(found)) == found
+    assert printed.versions({1: found}) == {"DeepEP": "1.2.1+8a07e7e"}, "NVSHMEM has no part in it"
+    assert DeepEp.shows_collective.search(elastic_output().encode())
+
+
+@pytest.mark.parametrize(
+    ("node_", "reasons"),
+    [
+        (elastic_node(""), ["pod 1: none of 144 cases was begun"]),
+        (elastic_node(elastic_output(last=143)), ["pod 1: 143 of 144 cases passed, 143 were begun"]),
+        (elastic_node(elastic_output(last=1), args=["--test-first-only"]), []),
+        (elastic_node("\n".join(elastic_cases()), args=["--skip-perf-test"]), []),
+        (
+            elastic_node("\n".join(elastic_cases())),
+            ["pod 1 has not measured dispatch FP8, dispatch BF16, combine to the end"],
+        ),
+    ],
+)
+def test_what_is_missing_of_the_elastic_test(node_: printed.Node, reasons: list[str]) -> None:
+    assert printed.incomplete(node_, "pod 1") == reasons and node_.whole == (not reasons)
+
+
+def test_a_check_of_the_elastic_test_that_failed() -> None:
+    wrong = elastic_node(elastic_output(last=7), "1", "AssertionError: Diff: 0.5\n")
+    assert wrong.is_wrong and wrong.open[0].startswith("7 (do_handle_copy=1, expert_alignment=128, use_fp8_dispatch=1")
+    assert not elastic_node("", "1", "AssertionError: Invalid NCCL versions: …\n").is_wrong, "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "told"),
+    [
+        ({}, "not judged", "no reference is known for the elastic test"),
+        ({"best": {"combine": printed.Best(6.0, 20.0)}}, "failed", "combine 6.00 GB/s over RDMA, below 10 GB/s"),
+        ({"best": {}}, "not judged", "has measured nothing"),
+        # All is scale-up then.
+        (
+            {"config": {"num_scaleout_ranks": 1}, "best": {"combine": printed.Best(0.0, 56.0)}},
+            "not judged",
+            "--allow-hybrid-mode 0",
+        ),
+    ],
+)
+def test_the_speed_of_the_elastic_test(change: dict[str, object], status: str, told: str) -> None:
+    node_ = elastic_node(elastic_output())._replace(**change)  # type: ignore[arg-type]
+    speed = judge_speed({0: node_}, 2, DEFAULT, None)
+    assert speed.gate["status"] == status and told in speed.gate["reason"]
+    assert len(speed.reasons) == (status == "failed"), "the GPU-NIC mapping is NVSHMEM's"
+
+
 # How fast
 
 
@@ -204,9 +289,11 @@ def test_a_floor_of_ones_own() -> None:
 
 
 def test_options_of_ours_and_of_the_test() -> None:
-    assert own_options(["--num-tokens", "2048"]) == (DEFAULT, ["--num-tokens", "2048"])
-    asked = ["--min-percent=80", "--hidden", "7168", "--min-rdma", "50", "--test-ll-compatibility"]
-    assert own_options(asked) == (SpeedLimits(80.0, 50.0), ["--hidden", "7168", "--test-ll-compatibility"])
+    assert asked(["--num-tokens", "2048"]) == Asked("", DEFAULT, ["--num-tokens", "2048"])
+    words = ["--min-percent=80", "--hidden", "7168", "--min-rdma", "50", "--test-ll-compatibility"]
+    assert asked(words) == Asked("", SpeedLimits(80.0, 50.0), ["--hidden", "7168", "--test-ll-compatibility"])
+    words = ["--test", "elastic", "--test-first-only"]
+    assert asked(words) == Asked("elastic", DEFAULT, ["--test-first-only"])
     for words in (["--min-rdma", "fast"], ["--min-percent=-1"], ["--min-rdma", "nan"]):
         with pytest.raises(UsageError, match=r"is not a number \(at least 0\)"):
-            own_options(words)
+            asked(words)

@@ -1,6 +1,6 @@
-"""`deepep`: DeepEP's own test of expert parallelism between nodes, and what it measures.
+"""`deepep`: DeepEP's own tests of expert parallelism between nodes, and what they measure.
 
-One MPI rank per pod: test_internode.py starts a process for each GPU itself. mpirun's status proves nothing and its
+One MPI rank per pod: the test starts a process for each GPU itself. mpirun's status proves nothing and its
 output mixes the nodes, so each pod keeps what its own test printed (entrypoints/deepep-node.sh) and reads it.
 """
 
@@ -18,13 +18,15 @@ from agent.errors import Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
-from agent.workloads.deepep.printed import Node, incomplete, read_node, tables, text_table, versions
-from agent.workloads.deepep.speed import MAPPING, OPTIONS, Speed, SpeedLimits, judge_speed, own_options
+from agent.workloads.deepep.elastic import ENDLESS
+from agent.workloads.deepep.options import OPTIONS, Asked, asked
+from agent.workloads.deepep.printed import Node, incomplete, read_node, tables, text_table, versions, warnings
+from agent.workloads.deepep.speed import MAPPING, Speed, judge_speed
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
 
 LOG = "deepep-test.log"
 GPUS = 8
-"""The test asserts it."""
+"""test_internode.py asserts it; for test_ep.py it is the default."""
 LEAST_PODS = 2
 PORT = 29500
 PRESSURE = "--pressure-test-mode"
@@ -36,13 +38,13 @@ class DeepEp(MpiWorkload):
     passes_on = "DeepEP's test"
     uses_fabric = True
     imports_torch = True
-    shows_collective = re.compile(rb" passed\b")
+    shows_collective = re.compile(rb" passed\b|Running all test cases:")
     output_bytes = 1 << 20
-    """Some 250 lines of every node."""
+    """Some 250 lines of every node; of the elastic test, 6000, which the nodes keep."""
 
     def launch(self, context: RunContext) -> Launch | None:
         """Raises SettingsError, UsageError and MissingProgram."""
-        _, args = _asked(context)
+        test, _, args = _asked(context)
         if context.index != context.lead:
             return None
         script = shipped("entrypoints", "deepep-node.sh")
@@ -58,12 +60,13 @@ class DeepEp(MpiWorkload):
             "A4_DEEPEP_DIR": context.environ.get("A4_DEEPEP_DIR") or DEEPEP_DIR,
             "A4_WORKLOAD_PYTHON": context.workload_python,
             "A4_NOTES_DIR": context.notes_dir,
+            **({"A4_DEEPEP_TEST": test} if test else {}),
             **({"A4_DEEPEP_PRELOAD": preload} if preload else {}),
             **recorded(context),
         }
         launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
-        endless = re.search(rf"{PRESSURE}[= ](?!0\b)", " ".join(args))
-        note = f"{PRESSURE} has no end of its own and no verdict but that of a limit: end it with Ctrl-C"
+        endless = re.search(rf"{PRESSURE}[= ](?!0\b)|{ENDLESS}\b", " ".join(args))
+        note = "a pressure test has no end of its own and no verdict but that of a limit: end it with Ctrl-C"
         return launch._replace(
             port=int(given["MASTER_PORT"]),
             removed=("LD_PRELOAD",) if preload else (),
@@ -76,10 +79,10 @@ class DeepEp(MpiWorkload):
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Node | None:
         if "about" not in files:
             return None
-        return read_node(files["about"], files.get("output", ""), files.get("errors", ""))
+        return read_node(files["about"], files.get("output", ""), files.get("errors", ""), context.args)
 
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
-        (limits, _), mpi = _asked(context), usable_mpi(context)
+        (_, limits, _), mpi = _asked(context), usable_mpi(context)
         order = context.indices
         ranks = recorded_ends(context, outcome, _layout(context))
         nodes = {index: wire.from_json(Node, outcome.notes[index]) for index in order if outcome.notes.get(index)}
@@ -91,6 +94,7 @@ class DeepEp(MpiWorkload):
         end = _end(context, outcome, ranks, nodes, reasons)
         measurements = Measurements(
             reasons=reasons,
+            warnings=warnings(nodes),
             tables=tables(nodes),
             versions={"Open MPI": str(mpi.version), **versions(nodes)},
             gate=speed.gate if speed else None,
@@ -104,15 +108,14 @@ def _layout(context: RunContext) -> Layout:
     return Layout(len(context.plan.peers), 1)
 
 
-def _asked(context: RunContext) -> tuple[SpeedLimits, list[str]]:
-    """Limits of the run, and arguments of the test. Raises SettingsError for pods that the test cannot do with, and
-    UsageError."""
+def _asked(context: RunContext) -> Asked:
+    """Raises SettingsError for pods that the test cannot do with, and UsageError."""
     if (pods := len(context.plan.peers)) < LEAST_PODS:
         few = f"deepep measures what goes between pods: it needs {LEAST_PODS} or more, and this run has {pods}"
         raise SettingsError([few], "NVLink inside a pod is tested by tests/test_intranode.py of DeepEP")
     if context.plan.slots != GPUS:
         raise SettingsError([f"deepep needs {GPUS} GPUs in every pod; GPUS_PER_NODE is {context.plan.slots}"])
-    return own_options(context.args)
+    return asked(context.args)
 
 
 def _end(
@@ -165,7 +168,7 @@ def _text(end: JobEnd, nodes: Mapping[int, Node], reasons: list[str], speed: Spe
     known = versions(nodes).get("DeepEP")
     scripts = ", ".join(sorted({node.script for node in nodes.values() if node.script}))
     lines = [end.what, f"  tested: {scripts}" + (f" (DeepEP {known})" if known else "")] if scripts else [end.what]
-    lines += [f"  {reason}" for reason in at_most(reasons)]
+    lines += [f"  {line}" for line in at_most([*warnings(nodes), *reasons])]
     if speed and not speed.reasons:
         lines.append(f"  speed {speed.gate['status']}: {speed.gate['reason']}")
     figures = text_table(nodes) if any(node.script for node in nodes.values()) else ""

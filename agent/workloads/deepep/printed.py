@@ -1,6 +1,7 @@
-"""Reads what DeepEP's test_internode.py prints on one node, and judges what all nodes have printed.
+"""Reads what DeepEP's test prints on one node, and judges what all nodes have printed. elastic.py reads test_ep.py.
 
-Every node prints 32 functional cases, begun with one flush and ended by " passed" with another, then its best figures:
+Of test_internode.py every node prints 32 functional cases, begun with one flush and ended by " passed" with another,
+then its best figures:
 
     [testing] Running with FP8, with top-k (async=True, previous=False) ... passed
     [tuning] Best dispatch (BF16): SMs 24, NVL chunk 8, RDMA chunk 16: 30 + 900 us, 81.00 GB/s (RDMA), 265.00 GB/s (NVL)
@@ -14,13 +15,15 @@ line that says that all is well.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
+from agent.decide.subset import pods_text
 from agent.decide.tables import Cell, render
+from agent.workloads.deepep import elastic
 
 CASES, FEWER_CASES = 32, 24
 """Per node: {with, without} a previous event x {async, sync} x inputs x {with, without} top-k. Releases before ef70b83
@@ -42,12 +45,12 @@ _ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b(?::
 
 
 class Best(NamedTuple):
-    """The best of one operation on one node, in GB/s."""
+    """The best of one operation on one node, in GB/s. Of the elastic test: scale-out and scale-up."""
 
     rdma: float
     nvl: float
     setting: str = ""
-    """SMs and chunk sizes with which it was reached."""
+    """SMs and chunk sizes with which it was reached; the elastic test has one setting, which `config` has."""
     microseconds: float | None = None
     """How long the transfer took, without the notification before it."""
 
@@ -67,16 +70,24 @@ class Node(NamedTuple):
     """Cases that were begun and did not pass, a few of them."""
     config: Mapping[str, int] = {}
     best: Mapping[str, Best] = {}
-    """The best of each operation in OPERATIONS."""
+    """The best of each operation in OPERATIONS; the elastic test measures more."""
     error: str = ""
     """The last exception on stderr."""
     cases: int = CASES
     """How many this release has."""
+    test: str = "internode"
+    """One of those that --test takes."""
+    measured: tuple[str, ...] = OPERATIONS
+    """Those of OPERATIONS that it measures."""
+    nvshmem: str = ""
+    """The version of NVSHMEM."""
+    warning: str = ""
+    """What is known to be wrong with what this pod has."""
 
     @property
     def whole(self) -> bool:
         """Every case has passed and every operation was measured."""
-        return self.begun == self.passed == self.cases and set(self.best) == set(OPERATIONS)
+        return self.begun == self.passed == self.cases and set(self.best) >= set(self.measured)
 
     @property
     def is_wrong(self) -> bool:
@@ -84,26 +95,57 @@ class Node(NamedTuple):
         return self.passed < self.begun and self.error.startswith("AssertionError")
 
 
-def read_node(about: str, output: str, errors: str) -> Node:
-    """What the three files of entrypoints/deepep-node.sh say."""
-    cases, passed = _cases(output)
+def read_node(about: str, output: str, errors: str, args: Sequence[str] = ()) -> Node:
+    """What the three files of entrypoints/deepep-node.sh say. `args`: those of the test."""
     told = _about(about)
     gpus = told.get("gpu", [])
     errors_found: list[str] = _ERROR.findall(errors)
-    return Node(
+    node = Node(
         script="".join(told.get("script", [])),
         version="".join(told.get("version", [])),
         gpus=", ".join(f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)),
         missing="".join(told.get("missing", [])),
+        error=cut_at_word(errors_found[-1], MOST_ERROR) if errors_found else "",
+        nvshmem="".join(told.get("nvshmem", [])),
+        warning="".join(told.get("warning", [])),
+    )
+    if told.get("test") == [elastic.ELASTIC]:
+        return _elastic(node, output, args, ended_well=told.get("status") == ["0"])
+    return _internode(node, output)
+
+
+def _internode(node: Node, output: str) -> Node:
+    cases, passed = _cases(output)
+    return node._replace(
         begun=len(cases),
         passed=len(passed),
-        open=tuple([f"{i + 1} ({case})" for i, case in enumerate(cases) if i not in passed][:3]),
+        open=_open(cases, passed),
         config=_config(output),
         best=dict(_best(output)),
-        error=cut_at_word(errors_found[-1], MOST_ERROR) if errors_found else "",
         # After the first FP8 input comes another, or BF16 again.
         cases=FEWER_CASES if "".join(cases[6:7]).startswith("BF16") else CASES,
     )
+
+
+def _elastic(node: Node, output: str, args: Sequence[str], ended_well: bool) -> Node:
+    """A case has passed when the next begins; the last, when the test ends well."""
+    cases, config, best = elastic.read(output)
+    passed = set(range(len(cases) if ended_well else len(cases) - 1))
+    wanted, measured = elastic.expected(args, OPERATIONS)
+    return node._replace(
+        test=elastic.ELASTIC,
+        begun=len(cases),
+        passed=len(passed),
+        open=_open(cases, passed),
+        config=config,
+        best={name: Best(one.out, one.up, microseconds=one.microseconds) for name, one in best.items()},
+        cases=wanted,
+        measured=measured,
+    )
+
+
+def _open(cases: Sequence[str], passed: set[int]) -> tuple[str, ...]:
+    return tuple([f"{i + 1} ({case})" for i, case in enumerate(cases) if i not in passed][:3])
 
 
 def _about(text: str) -> dict[str, list[str]]:
@@ -153,7 +195,7 @@ def incomplete(node: Node | None, where: str) -> list[str]:
     reasons = []
     if node.begun != node.passed or node.passed != node.cases:
         reasons.append(f"{where}: {_cases_text(node)}")
-    untold = [name for name in OPERATIONS if name not in node.best]
+    untold = [name for name in node.measured if name not in node.best]
     if untold and node.passed:
         reasons.append(f"{where} has not measured {', '.join(untold)} to the end")
     return reasons
@@ -170,9 +212,21 @@ def _cases_text(node: Node) -> str:
 
 
 def versions(nodes: Mapping[int, Node]) -> dict[str, str]:
-    """The `versions` of result.json: DeepEP's, and what else is known of the test."""
-    known = sorted({node.version for node in nodes.values() if node.version})
-    return {"DeepEP": ", ".join(known)} if known else {}
+    """The `versions` of result.json."""
+    found = {
+        "DeepEP": {node.version for node in nodes.values()},
+        "NVSHMEM": {node.nvshmem for node in nodes.values() if node.test != elastic.ELASTIC},
+    }
+    return {name: ", ".join(sorted(known - {""})) for name, known in found.items() if known - {""}}
+
+
+def warnings(nodes: Mapping[int, Node]) -> list[str]:
+    """The `warnings` of result.json: each once, with its pods."""
+    pods: dict[str, list[int]] = {}
+    for index, node in nodes.items():
+        if node.warning:
+            pods.setdefault(node.warning, []).append(index)
+    return [f"{pods_text(indices)}: {warning}" for warning, indices in pods.items()]
 
 
 COLUMNS = {

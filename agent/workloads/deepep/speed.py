@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agent.workloads.deepep.elastic import DOMAINS, ELASTIC
 from agent.workloads.deepep.printed import OPERATIONS, Node
-from agent.workloads.option import Option, OptionParser, between
 
 BROKEN = 10.0
 """GB/s over RDMA of one GPU. One NIC for all eight gives 6.5, the right ones 54 to 81."""
 MAPPING = "DEEP_EP_DEVICE_TO_HCA_MAPPING"
 PERCENT = 90.0
-
-
-AMOUNT = between(0, 1e6, "a number (at least 0)")
-OPTIONS = (
-    Option(
-        ("--min-rdma",),
-        "N",
-        "GB/s over RDMA that each node's best dispatch and combine must reach",
-        f"{BROKEN:g}",
-        type=AMOUNT,
-    ),
-    Option(("--min-percent",), "N", "percentage of the reference that is enough", f"{PERCENT:g}", type=AMOUNT),
-)
-"""Options of our own; all other arguments are the test's."""
 
 
 class Reference(NamedTuple):
@@ -63,23 +49,16 @@ class Speed(NamedTuple):
     """The `gate` of result.json."""
 
 
-def own_options(args: Sequence[str]) -> tuple[SpeedLimits, list[str]]:
-    """Our own options among `args`, and the rest. Raises UsageError."""
-    parser = OptionParser("deepep", OPTIONS)
-    parser.set_defaults(min_percent=PERCENT, min_rdma=BROKEN)
-    given, rest = parser.parse_known_args(args)
-    return SpeedLimits(given.min_percent, given.min_rdma), rest
-
-
 def judge_speed(nodes: Mapping[int, Node], count: int, limits: SpeedLimits, mapping: str | None) -> Speed:
     """Compare every node's best with the limits. `count`: nodes that took part; `mapping`: value of MAPPING.
 
     The floor (`limits.rdma`) always holds, the reference where there is one for these GPUs and nodes.
     """
+    elastic = any(node.test == ELASTIC for node in nodes.values())
     slow = _below(nodes, dict.fromkeys(OPERATIONS, limits.rdma), "the floor (--min-rdma)")
-    if any(best.rdma < BROKEN for node in nodes.values() for best in node.best.values()) and slow:
+    if not elastic and any(best.rdma < BROKEN for node in nodes.values() for best in node.best.values()) and slow:
         slow.append(_one_nic(mapping))
-    reference, why_not = _reference(nodes, count)
+    reference, why_not = _reference(nodes, count) if not elastic else (None, _of_elastic(nodes))
     gate: dict[str, Any] = {"status": "not judged", "reason": why_not, "min_rdma": limits.rdma}
     if reference is not None:
         text = f"{limits.percent:g} % of the reference"
@@ -99,7 +78,7 @@ def _below(nodes: Mapping[int, Node], wanted: Mapping[str, float], what: str) ->
         f"pod {index}: {name} {best.rdma:.2f} GB/s over RDMA, below {wanted[name]:.4g} GB/s, {what}"
         for index, node in nodes.items()
         for name, best in node.best.items()
-        if best.rdma < wanted[name]
+        if name in wanted and best.rdma < wanted[name] and node.config.get(DOMAINS) != 1
     ]
 
 
@@ -111,6 +90,15 @@ def _one_nic(mapping: str | None) -> str:
         f"{MAPPING} names a NIC for each GPU (0:mlx5_0:1,1:mlx5_1:1,…) and {told}; DeepEP must have pull request 466 "
         "to heed it. /sys/class/infiniband/mlx5_*/ports/1/counters/port_xmit_data shows which NICs send"
     )
+
+
+def _of_elastic(nodes: Mapping[int, Node]) -> str:
+    """Why there is nothing to compare the elastic test with."""
+    if any(node.config.get(DOMAINS) == 1 for node in nodes.values()):
+        return "with --allow-hybrid-mode 0 the elastic test does not tell RDMA from NVLink"
+    if not any(node.best for node in nodes.values()):
+        return "the test has measured nothing"
+    return "no reference is known for the elastic test"
 
 
 def _reference(nodes: Mapping[int, Node], count: int) -> tuple[Reference | None, str]:

@@ -1,5 +1,5 @@
-"""Stands in for DeepEP's test of that name: prints what a release of it prints, after the nodes have met as its ranks
-do.
+"""Stands in for DeepEP's tests, as test_ep.py for that, and else for test_internode.py: prints what a release of it
+prints, after the nodes have met as its ranks do.
 
 The file /tmp/deepep in a pod has words: a release of RELEASES (without one: the newest) and what goes wrong there,
 "wrong". No pytest module: it is put into pods.
@@ -72,6 +72,42 @@ def head(nodes: int) -> str:
     )
 
 
+ELASTIC = {"dispatch": ("*", 90, 297), "expanded dispatch": ("-", 89, 295), "cached dispatch": ("#", 91, 299)}
+ELASTIC |= {"combine": ("@", 88, 291), "reduced combine": ("+", 87, 289)}
+"""Operation → its mark, and GB/s of scale-out and scale-up."""
+
+
+def elastic_head(rank: int, nodes: int) -> str:
+    return (
+        f"Config:\n > Ranks: {nodes} x 8\n > Experts: 6/256\n > Tokens: {4096 - rank * 8} (max: 4096), hidden: 7168\n"
+        " > #SM: 12, #QPs: 13/129\n\nRunning all test cases:"
+    )
+
+
+def elastic_cases() -> Iterator[str]:
+    for copied, alignment, fp8, biases, previous, later in itertools.product(
+        (1, 0), (128, 1), (1, 0), (0, 1, 2), (0, 1), (0, 1)
+    ):
+        for allocated in (1,) if previous else (0, 1):
+            yield (
+                f" > Testing with do_handle_copy={copied}, expert_alignment={alignment}, use_fp8_dispatch={fp8}, "
+                f"num_bias={biases}, with_previous_event={previous}, async_with_compute_stream={later}, "
+                f"allocate_on_comm_stream={allocated} ..."
+            )
+
+
+def elastic_measured(rank: int, nodes: int) -> Iterator[str]:
+    """The lines of one case on a node; local rank 5 is the slowest."""
+    for operation, (mark, out, up) in ELASTIC.items():
+        side = "reduce" if operation.endswith("combine") else "copy"
+        for local in (3, 0, 5, 1, 7, 2, 6, 4):
+            slower = local == 5
+            speed = f"{out - slower} GB/s (SO), {up - slower} GB/s (SU), {1337.123 + slower:.3f} us, 397433088 bytes"
+            who = f"EP: {rank * 8 + local:3}/{nodes * 8}"
+            yield f"   {mark} {who} | {operation}: {speed} | {side}: 4451 GB/s, 179.021 us"
+    yield ""
+
+
 def meet(rank: int, nodes: int) -> None:
     """All nodes have found rank 0, each with a rank of its own."""
     rendezvous = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -104,11 +140,18 @@ def try_case(number: int, case: str, faults: set[str]) -> None:
     say(" passed")
 
 
-def main() -> None:
-    rank, nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def elastic(rank: int, nodes: int) -> None:
+    say(elastic_head(rank, nodes))
+    for case in elastic_cases():
+        say(case)
+        for line in elastic_measured(rank, nodes):
+            say(line)
+    say("")
+
+
+def internode(nodes: int) -> None:
     words = set(FILE.read_text().split()) if FILE.exists() else set()
     release = RELEASES[next((word for word in words if word in RELEASES), NEWEST)]
-    meet(rank, nodes)
     say(f"arguments {sys.argv[1:]}, preloaded {os.environ.get('LD_PRELOAD')}, in {os.getcwd()}")
     say(head(nodes))
     for number, case in enumerate(cases(release), 1):
@@ -116,6 +159,15 @@ def main() -> None:
     say("")
     for line in measured(release):
         say(line)
+
+
+def main() -> None:
+    rank, nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    meet(rank, nodes)
+    if Path(sys.argv[0]).name == "test_ep.py":
+        elastic(rank, nodes)
+    else:
+        internode(nodes)
 
 
 if __name__ == "__main__":
