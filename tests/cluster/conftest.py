@@ -15,6 +15,7 @@ from agent.workbench.local.client import LocalCluster
 from agent.workbench.local.pods import PodInfo
 from agent.workbench.local.spec import ClusterSpec
 from tests.deadlines import Limits, events, limits_of_spec, refuse_short
+from tests.torch_environment import TORCH_PYTHON
 
 END_SECONDS = 180.0
 """Guards against hanging; what must be quick is measured by the benchmark."""
@@ -130,6 +131,5 @@ def ompi5() -> Path:
 @pytest.fixture(scope="session")
 def torch() -> Path:
     """The Python with torch, made by the set-up."""
-    path = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
-    assert path.exists(), f"there is no {path}: run make setup"
-    return path
+    assert TORCH_PYTHON.exists(), f"there is no {TORCH_PYTHON}: run make setup"
+    return TORCH_PYTHON

@@ -25,10 +25,10 @@ from tests.cluster.work import agent, following, result, result_of, until_phase
 from tests.pai import stand_in
 from tests.pai.hub import Fault
 from tests.pai.workplace import TOKEN, WORKSPACE, Steering, Workplace
+from tests.torch_environment import TORCH_PYTHON
 from tests.workbench.local.helpers import eventually
 
 QWEN3, NEXT = "pai-megatron-qwen3", "pai-megatron-qwen3-next"
-TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 TRACKER = "latest_checkpointed_iteration.txt"
 ITERATION = re.compile(r"iteration +(\d+)/ *(\d+) \|")
 
@@ -105,7 +105,7 @@ BY_TORCH = {**SMALL, "MP_MODEL_SIZE": "0.6B", "MP_EP": "1", "MP_TRAIN_TOKENS": "
 
 def test_ranks_of_torchrun(place: Workplace) -> None:
     """One rank on each of two pods: the iterations are of the last, the coordinator knows them."""
-    env = {**BY_TORCH, "A4_PYTHON": str(TORCH), "MP_SAVE_INTERVAL": "2"}
+    env = {**BY_TORCH, "A4_PYTHON": str(TORCH_PYTHON), "MP_SAVE_INTERVAL": "2"}
     with place.cluster(QWEN3, gpus_per_pod=1, env=env) as trial:
         all_codes(trial, 0)
         assert (printed(trial, 0), printed(trial, 1)) == ([], [1, 2, 3, 4])

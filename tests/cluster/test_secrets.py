@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from agent.paths import SECRET_FILE
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
 from tests.cluster.work import agent, result, sleeping, state
+from tests.torch_environment import TORCH_PYTHON
 
 MARK = secrets.token_hex(4)
 """Others may test on this machine."""
@@ -41,7 +41,6 @@ SHOWN_ENV = {
     "SERVICE_TOKEN": "/var/run/secrets/tokens/service",
     "SIZE": "8",
 }
-TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 RESULTS = "/mnt/results"
 
 PROGRAM = """
@@ -156,7 +155,7 @@ def secretive(start: Start) -> Trial:
             **SHOWN_ENV,
             "A4_LOG_LEVEL": "debug",
             "A4_RESULTS_DIR": RESULTS,
-            "A4_PYTHON": str(TORCH),
+            "A4_PYTHON": str(TORCH_PYTHON),
         },
     )
 

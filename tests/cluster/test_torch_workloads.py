@@ -28,11 +28,15 @@ from tests.cluster.work import (
 )
 from tests.deadlines import short_deadline
 from tests.golden.golden import expect_result
+from tests.torch_environment import TORCH_PYTHON
 
 ROOT = Path(__file__).parents[2]
-TORCH = ROOT / ".venv-torch" / "bin" / "python"
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
-ENV = {"A4_PYTHON": str(TORCH), "TORCH_NCCL_USE_COMM_NONBLOCKING": "0", "HF_TOKEN": "hf_canary_of_torch_workloads"}
+ENV = {
+    "A4_PYTHON": str(TORCH_PYTHON),
+    "TORCH_NCCL_USE_COMM_NONBLOCKING": "0",
+    "HF_TOKEN": "hf_canary_of_torch_workloads",
+}
 HANGS = "/mnt/hangs"
 """Made by the rank that hangs (programs/sabotage.py)."""
 ALL_WAIT = "/mnt/all-wait"
@@ -46,7 +50,7 @@ case "$SABOTAGE" in hangs*)
         sleep 0.2
     done &
 esac
-exec {TORCH} "$@"
+exec {TORCH_PYTHON} "$@"
 """
 PROGRAMS = Path(__file__).with_name("programs")
 FILES = {
@@ -116,7 +120,7 @@ def test_the_script_of_the_page_without_the_coordinators_pod(three: Trial) -> No
     """With a program that does without torch."""
     (script,) = re.findall(r"^```bash\n(#!/bin/bash\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     words = ("run", "--exclude", "0", "script", "--", "bash", "-c", script)
-    done = agent(three, 1, *words, env={"PATH": f"{TORCH.parent}:/usr/sbin:/usr/bin:/sbin:/bin"})
+    done = agent(three, 1, *words, env={"PATH": f"{TORCH_PYTHON.parent}:/usr/sbin:/usr/bin:/sbin:/bin"})
     places = [f"{rank} of 2, {rank}.0 on {node} in /" for rank, node in enumerate(hostnames(three, 2, 1))]
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, places), done
 

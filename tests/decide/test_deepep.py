@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent import wire
 from agent.errors import UsageError
-from agent.workloads.deepep import DeepEp, printed
+from agent.workloads.deepep import DeepEp, elastic, printed
 from agent.workloads.deepep.options import Asked, asked
 from agent.workloads.deepep.speed import SpeedLimits, judge_speed
 from tests.cluster.programs.deepep import (
@@ -163,7 +163,7 @@ def test_releases_that_differ_are_all_named() -> None:
 # The elastic test
 
 
-def elastic_output(node: int = 1, last: int = printed.elastic.CASES) -> str:
+def elastic_output(node: int = 1, last: int = elastic.CASES) -> str:
     lines = [elastic_head(node, 2)]
     for case in list(elastic_cases())[:last]:
         lines += [case, *elastic_measured(node, 2)]

@@ -15,6 +15,7 @@ import pytest
 from agent.workbench.local.dealt_gpus import find_gpus, gpu_variables
 from tests.cluster.conftest import Start, Trial, start
 from tests.cluster.work import AGENT, sleeping
+from tests.torch_environment import TORCH_PYTHON
 
 __all__ = ["start"]
 
@@ -25,7 +26,7 @@ MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1", "TORCH_SY
 """NVLink multicast is of all who share a switch: with a part of the GPUs it can put the rest out of service."""
 GIVEN = gpu_variables(os.environ)
 """What this machine says to its GPUs' programs, before the tests' own environment is cleared of it."""
-TORCH = os.environ.get("A4_TEST_TORCH", "")
+NAMED = "A4_TEST_TORCH" in os.environ
 
 Cluster = Callable[..., Trial]
 
@@ -39,13 +40,12 @@ def gpus_there() -> None:
 @pytest.fixture(scope="session")
 def torch_python() -> Path:
     """The workload's Python: A4_TEST_TORCH's, else this one, else that of the set-up."""
-    if TORCH:
-        return Path(TORCH) / "bin" / "python"
-    if importlib.util.find_spec("torch"):
+    if not NAMED and importlib.util.find_spec("torch"):
         return Path(sys.executable)
-    path = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
-    assert path.exists(), "no Python with torch: make setup, or name an environment that has it by A4_TEST_TORCH"
-    return path
+    assert TORCH_PYTHON.exists(), (
+        "no Python with torch: make setup, or name an environment that has it by A4_TEST_TORCH"
+    )
+    return TORCH_PYTHON
 
 
 @pytest.fixture

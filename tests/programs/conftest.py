@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.torch_environment import TORCH
+
 ROOT = Path(__file__).resolve().parents[2]
-# Read when the tests are collected: later, no variable of the agent is left in the environment.
-TORCH = Path(os.environ.get("A4_TEST_TORCH", ROOT / ".venv-torch"))
 TOKEN = "token-of-this-pod"
 END_SECONDS = 250.0
 """Guards against hanging, before pytest's own limit does."""

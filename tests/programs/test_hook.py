@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from agent.paths import shipped
+from tests.torch_environment import TORCH_PYTHON
 
-TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 HOOK = os.path.dirname(shipped("entrypoints", "hook/sitecustomize.py"))
 DEADLINE_SECONDS = 120
 
@@ -71,7 +71,7 @@ def test_a_rank_is_served_and_says_nothing_of_it(tmp_path: Path) -> None:
     (left := socket.socket(socket.AF_UNIX)).bind(f"{tmp_path}/stale.sock")
     left.close()
     rename = f"import os; os.rename('{tmp_path}/stale.sock', f'{tmp_path}/{{os.getpid()}}.sock')\n"
-    done = run(rename + SERVED, tmp_path, python=str(TORCH), env=RANK)
+    done = run(rename + SERVED, tmp_path, python=str(TORCH_PYTHON), env=RANK)
     assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "3"], "")
 
 
@@ -81,7 +81,7 @@ def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) ->
         "import os, sys, torch\nprint(os.path.exists(f'{sys.argv[1]}/{os.getpid()}.sock'), flush=True)\n"
     )
     (sockets := tmp_path / "s").mkdir()
-    argv = [str(TORCH), "-m", "torch.distributed.run", "--nproc-per-node", "2", "--log-dir", f"{tmp_path}/logs"]
+    argv = [str(TORCH_PYTHON), "-m", "torch.distributed.run", "--nproc-per-node", "2", "--log-dir", f"{tmp_path}/logs"]
     environ = {"PATH": os.environ["PATH"], "A4_WHY_DIR": str(sockets), "PYTHONPATH": HOOK, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*argv, str(program), str(sockets)], env=environ, capture_output=True, text=True, timeout=300, check=False
@@ -104,7 +104,7 @@ print(before, time.time(), torch.__version__)
 
 def test_what_ranks_leave_for_the_result(tmp_path: Path) -> None:
     env = {**RANK, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
-    done = run(COLLECTIVE, tmp_path, python=str(TORCH), env=env)
+    done = run(COLLECTIVE, tmp_path, python=str(TORCH_PYTHON), env=env)
     before, after, torch = done.stdout.split()
     assert float(before) <= float((tmp_path / "first-collective").read_text()) <= float(after)
     found = json.loads((tmp_path / "versions.json").read_text())
@@ -131,7 +131,7 @@ os._exit(0)
 
 def test_the_groups_of_a_rank_are_in_a_file(tmp_path: Path) -> None:
     """Those of the rank. What it has forked adds none."""
-    done = run(GROUPS, tmp_path, python=str(TORCH), env=RANK)
+    done = run(GROUPS, tmp_path, python=str(TORCH_PYTHON), env=RANK)
     groups, count = done.stdout.splitlines()
     assert (list(json.loads(groups).values()), count) == ([[0], [0]], "2"), done
 

@@ -14,7 +14,8 @@ import pytest
 from agent.clinic.probes.asking import Asking
 from agent.clinic.probes.torch_server import entered_operations
 from agent.machine.evidence_text import ProcessSeen
-from tests.programs.test_hook import HOOK, TORCH
+from tests.programs.test_hook import HOOK
+from tests.torch_environment import TORCH_PYTHON
 
 ENDS = """
 import sys, torch
@@ -35,7 +36,7 @@ def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: P
     environ |= {"LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
     looks, entered = 0, set[int]()
     for _ in range(3):
-        argv = [str(TORCH), "-c", ENDS, str(tmp_path)]
+        argv = [str(TORCH_PYTHON), "-c", ENDS, str(tmp_path)]
         with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank:
             path = f"{tmp_path}/{rank.pid}.sock"
             seen = ProcessSeen(rank.pid, os.getpid(), "python", "R", 1.0, 1.0, rank=0, is_python=True)

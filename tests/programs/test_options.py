@@ -13,8 +13,9 @@ import pytest
 
 from agent.errors import UsageError
 from agent.workloads import find_workload
-from tests.programs.conftest import ROOT, TORCH
+from tests.programs.conftest import ROOT
 from tests.test_workloads import context
+from tests.torch_environment import TORCH_PYTHON
 
 BOTH = {
     "": "",
@@ -83,7 +84,7 @@ def programs() -> dict[str, dict[str, str]]:
     """What each program says of words and of --help; empty: it takes them."""
     given = {program: [*words, "--help"] for program, words in WORDS.items()}
     done = subprocess.run(
-        [str(TORCH / "bin" / "python"), "-c", IN_TORCH, json.dumps(given)],
+        [str(TORCH_PYTHON), "-c", IN_TORCH, json.dumps(given)],
         env={"PYTHONPATH": str(ROOT / "entrypoints"), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

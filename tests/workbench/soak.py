@@ -26,6 +26,7 @@ from agent.workbench.local.client import LocalCluster
 from tests.cluster.conftest import RUN_DIR
 from tests.cluster.work import RING_FILES
 from tests.deadlines import at_any_moment
+from tests.torch_environment import TORCH_PYTHON
 from tests.workbench.local.helpers import cluster_of, leaves_nothing
 
 PODS, GPUS = 4, 2
@@ -34,7 +35,6 @@ LIMITS = {"A4_LEASE_SECONDS": at_any_moment(LEASE), "A4_PEER_TIMEOUT_SECONDS": a
 END_SECONDS = 120.0
 PHASE_SECONDS = 120.0
 ROOT = Path(__file__).parents[2]
-TORCH = ROOT / ".venv-torch" / "bin" / "python"
 OMPI5 = Path(os.environ.get("A4_TEST_OMPI5", ROOT / ".venv-ompi5"))
 RING = "/job/ring.py 4 30"
 SAVING = f"/job/saving.py {2 * LEASE:g}"
@@ -166,7 +166,7 @@ def cluster_for(fault: Fault) -> LocalCluster:
         env["PATH"] = f"{OMPI5}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     if fault.run in SUBMITTED:
         more = {"entrypoint": ("sh", "-c", ASLEEP)}
-        env |= {"SLEEP_INFINITY": "true", "A4_PYTHON": str(TORCH), "AGENT": f"{python} -m agent"}
+        env |= {"SLEEP_INFINITY": "true", "A4_PYTHON": str(TORCH_PYTHON), "AGENT": f"{python} -m agent"}
         env["SUBMITTED"] = SUBMITTED[fault.run]
     files = {**RING_FILES, **SAVING_FILES}
     if fault.run in SCRIPTS:

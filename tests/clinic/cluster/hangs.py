@@ -21,9 +21,9 @@ from tests.clinic.hangs import HANGS, RUNS, Hang, blamed, is_right
 from tests.clinic.recordings import HANGS_DIRECTORY
 from tests.cluster.conftest import END_SECONDS, Start, Trial, starting
 from tests.cluster.work import agent, following, read_until, sleeping
+from tests.torch_environment import TORCH, TORCH_PYTHON
 
 CHECKOUT = Path(__file__).parents[3]
-TORCH = CHECKOUT / ".venv-torch"
 PROGRAM = Path(__file__).with_name("programs") / "hangs.py"
 RANKS, PODS = 4, 2
 MOST_LOOKS = 3
@@ -44,7 +44,7 @@ NAMES = {str(TORCH): "/opt/train", str(CHECKOUT): "/opt/a4", sys.base_prefix: "/
 
 
 def cluster_of_hangs(start: Start) -> Trial:
-    env = {"A4_PYTHON": str(TORCH / "bin" / "python"), "OMP_NUM_THREADS": "1"}
+    env = {"A4_PYTHON": str(TORCH_PYTHON), "OMP_NUM_THREADS": "1"}
     return sleeping(
         start, PODS, gpus_per_pod=RANKS // PODS, files={"/workload/hangs.py": PROGRAM.read_bytes()}, env=env
     )

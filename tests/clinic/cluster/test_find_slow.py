@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from agent.workbench.local.spec import DATA_NIC
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, starting
 from tests.cluster.work import agent, following, read_until, result, result_of, sleeping
+from tests.torch_environment import TORCH_PYTHON
 
-TORCH = Path(__file__).parents[3] / ".venv-torch" / "bin" / "python"
 NIC = DATA_NIC.name
 RATE, HALF = "100mbit", "50mbit"
 """Slow enough for the links, and not the machine, to be the limit."""
@@ -42,7 +41,7 @@ def states(found: dict[str, Any]) -> dict[str, set[int]]:
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
     with starting() as start:
-        yield shaped(start, 4, A4_PYTHON=str(TORCH))
+        yield shaped(start, 4, A4_PYTHON=str(TORCH_PYTHON))
 
 
 PARENT = "[f]ind-slow-torch.py"

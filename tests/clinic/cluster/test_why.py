@@ -18,9 +18,9 @@ from agent.clinic.why.records import Collected
 from agent.decide.diagnosis import Diagnosis
 from tests.cluster.conftest import END_SECONDS, Start, Trial, starting
 from tests.cluster.work import agent, following, sleeping
+from tests.torch_environment import TORCH_PYTHON
 
 CHECKOUT = Path(__file__).parents[3]
-TORCH = CHECKOUT / ".venv-torch" / "bin" / "python"
 LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
 FILES = {"/workload/hang.py": Path(__file__).with_name("programs").joinpath("hang.py").read_bytes()}
 CULPRIT = 3
@@ -40,7 +40,7 @@ def why(trial: Trial, run: str = "", pod: int = 0) -> Collected:
 
 
 def hanging_cluster(start: Start, pods: int, files: Mapping[str, bytes] = FILES) -> Trial:
-    env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1", "A4_HANG_SECONDS": "0"}
+    env = {"A4_PYTHON": str(TORCH_PYTHON), "OMP_NUM_THREADS": "1", "A4_HANG_SECONDS": "0"}
     return sleeping(start, pods, gpus_per_pod=2, files=files, env=env)
 
 
