@@ -10,7 +10,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-durations test-long test-steady test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench man lint format clean
+.PHONY: help setup test test-faults test-durations test-long test-steady test-torch test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench man lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ test-steady: ## run the tests N=5 times, each in another order, and count failur
 	@scripts/setup.sh test
 	@$(bin)/python scripts/steady.py $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(HOGS)),--hogs) \
 		-- $(PYTEST) -m "not faults and not long" $(ARGS)
+
+test-torch: ## the tests of what depends on torch with other releases of it: RELEASES="2.12 2.14"; 5 GB and some minutes each
+	@scripts/setup.sh test
+	@scripts/test-torch.sh $(or $(RELEASES),2.10 2.11 2.15)
 
 test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.sh where nothing can be installed
 	@ls /dev/nvidia[0-9]* >/dev/null 2>&1 || { echo "make test-gpu: this machine has no GPU" >&2; exit 1; }

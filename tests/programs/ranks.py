@@ -30,7 +30,8 @@ def as_rank(given: dict[str, Any], rank: int, port: int) -> NoReturn:
     os.makedirs(log)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": os.read(port, 100).decode()}
-    os.environ |= {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    os.environ |= {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     os.environ["TORCHELASTIC_ERROR_FILE"] = f"{log}/error.json"
     for directory in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         if os.path.exists(customized := os.path.join(directory, "sitecustomize.py")):

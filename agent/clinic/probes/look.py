@@ -31,7 +31,7 @@ PROCESSES_SHARE = 0.3
 MOST_AT_ONCE = 32
 OWN_THREADS = "pt_workerserver"
 """Name of the threads of torch's server, which is there because of us."""
-NO_SOCKET = "no socket in {}: torch older than 2.9 or none, a Python that reads no PYTHONPATH (-I, -E, -S)"
+NO_SOCKET = "no socket in {}: torch older than 2.10 or none, a Python that reads no PYTHONPATH (-I, -E, -S)"
 
 
 def look(question: Question) -> LookAnswer:
