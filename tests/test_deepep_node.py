@@ -13,8 +13,9 @@ SCRIPT = Path(__file__).resolve().parent.parent / "entrypoints" / "deepep-node.s
 IN_TESTS, LEGACY, ELASTIC = "tests/test_internode.py", "tests/legacy/test_internode.py", "tests/elastic/test_ep.py"
 TEST = "import sys; print(sys.argv[0]); sys.exit(3)"
 LAYOUT, LEGACY_LAYOUT = "csrc/kernels/ibgda_device.cuh", "csrc/kernels/legacy/ibgda_device.cuh"
-OLD = "return &state->globalmem\n  .rcs[pe * num_rc_per_pe * state->num_devices_initialized + id % count];\n"
-BOTH = OLD + "return &state->globalmem.rcs[pe + nvshmemi_device_state_d.npes * id];\n"
+OLD = "queue.rcs[pe * num_rc_per_pe + id];\n"
+BOTH = OLD + "queue.rcs[pe + npes * id];\n"
+"""How the queue pair of a peer is found."""
 
 
 def run(root: Path, files: dict[str, str], test: str = "", nvshmem: str = "") -> tuple[int, list[str], str]:
