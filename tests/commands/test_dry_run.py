@@ -114,5 +114,6 @@ def test_every_command_of_nccl_with_the_profile_of_the_pod(
     assert (code, err) == (0, "")
     lines = [line for line in out.splitlines() if "mpirun --allow-run-as-root" in line]
     assert len(lines) == 2 and "connectivity.py" in lines[0] and "steps.py" not in out
-    assert lines[1].endswith(f" all_gather {tmp_path}/run/runs/RUN-ID/notes -b 1M -e 512M -f 2 -g 1 -n 20 -w 5"), out
+    assert lines[1].endswith(f" all_gather {tmp_path}/run/runs/RUN-ID/notes -b 1M -e 512M -f 2 -g 1 -n 100 -w 5"), out
+    assert "taskset -c 0-7,104-111,52-59,156-163 sh " in lines[1]
     assert out.count("# 2 times: all_gather to all_gather-2\n") == 1
