@@ -39,7 +39,9 @@ def render(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., R
         helm = Helm3(home, kubeconfig)
 
         def rendered(*values: str) -> Rendered:
-            common = ("workload.image=localhost/a4-agent-cpu:debian12", "network.gibVersion=")
+            # Two cores on which images are built and tens of ranks start: half a minute without a packet has been seen.
+            patience = "workload.env.A4_LEASE_SECONDS=150"
+            common = ("workload.image=localhost/a4-agent-cpu:debian12", "network.gibVersion=", patience)
             flags = [word for value in (*common, *values) for word in ("--set", value)]
             return helm.render(Words(tuple(flags), chart=str(CHART)))
 
