@@ -65,7 +65,7 @@ nvshmem() {
 # Since NVSHMEM 3.5.19 the queue pairs of one index, and not those of one peer, lie side by side. DeepEP's legacy
 # kernels find them by themselves; until pull request 564, and again in main at dd758ca (2026-07-14), only the old way.
 is_known_bad() {
-    [ "$kind" = internode ] && [ -n "$nvshmem" ] || return 1
+    [ -n "$nvshmem" ] || return 1
     [ "$(printf '%s\n' 3.5.19 "$nvshmem" | sort -V | head -n 1)" = 3.5.19 ] || return 1
     for source in csrc/kernels/ibgda_device.cuh csrc/kernels/legacy/ibgda_device.cuh; do
         ! grep -q 'rcs\[pe \* num_rc_per_pe' "$source" 2>/dev/null || grep -q 'rcs\[.*npes' "$source" || return 0
@@ -92,7 +92,8 @@ done
 [ -n "$script" ] || missing "$directory (A4_DEEPEP_DIR) has none of$places, and no file of such a name anywhere below \
 tests"
 command -v "$python" >/dev/null || missing "there is no program $python (A4_PYTHON)"
-nvshmem=$(nvshmem)
+nvshmem=
+[ "$kind" = elastic ] || nvshmem=$(nvshmem)
 warning=
 if is_known_bad; then
     warning="NVSHMEM is $nvshmem, and DeepEP in $directory lacks pull request 564: since NVSHMEM 3.5.19 this pair ends \

@@ -130,7 +130,7 @@ class Line:
 
 
 def values_of(recipe: Path) -> Path | None:
-    """The values file of a testbed; None: there is no testbed."""
+    """The values file of a testbed; None where a checkout lacks that testbed."""
     files = (recipe / "gke-runtime" / name for name in ("values.yaml", "values.template.yaml"))
     return next((file for file in files if file.is_file()), None)
 

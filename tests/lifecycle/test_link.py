@@ -200,6 +200,19 @@ def test_who_only_greets_is_heard_once() -> None:
         assert link.heard == heard
 
 
+@pytest.mark.parametrize(
+    ("heard", "stood_still", "silent"), [(10.0, 0.0, 30.0), (10.0, 25.0, 5.0), (39.0, 25.0, 0.0), (40.0, 25.0, 0.0)]
+)
+def test_seconds_in_which_this_agent_stood_still_are_neither_silence_nor_credit(
+    heard: float, stood_still: float, silent: float
+) -> None:
+    link = Link()
+    link.take({"type": "beat"}, heard)
+    link.excuse(stood_still, 40.0)
+    assert link.silent(40.0) == silent
+    assert link.silent(47.0) == silent + 7
+
+
 @pytest.mark.parametrize(("lost", "kept"), [(False, 1), (True, 0)])
 def test_what_is_said_is_kept_for_the_next_channel_unless_the_peer_is_lost(lost: bool, kept: int) -> None:
     peer, queue = Peer(Target(1, "pod-1", "", 22, "", "", ""), lost=lost), Lines()

@@ -61,8 +61,8 @@ class Link:
         """The highest `seq` that was received; there are no gaps below it."""
         self.heard = 0.0
         """When the peer was last heard, by this pod's own clock."""
-        self._stood_still = 0.0
-        """For how long this pod's own agent has stood still since."""
+        self._excused = 0.0
+        """How many seconds since do not count as silence."""
         self._only_greeted = False
         """Nothing has come since the last `hello`."""
         self._next = 1
@@ -114,7 +114,7 @@ class Link:
         """
         greets = message["type"] == "hello"
         if not (greets and self._only_greeted):
-            self.heard, self._stood_still = now, 0.0
+            self.heard, self._excused = now, 0.0
         self._only_greeted = greets
         acknowledged = message.get("seen")
         if isinstance(acknowledged, int):
@@ -130,11 +130,12 @@ class Link:
 
     def silent(self, now: float) -> float:
         """For how many seconds the peer has been silent while this pod's own agent ran."""
-        return now - self.heard - self._stood_still
+        return now - self.heard - self._excused
 
-    def stood_still(self, seconds: float) -> None:
-        """This pod's own agent stood still for so long: a lease is longer by as much."""
-        self._stood_still += seconds
+    def excuse(self, seconds: float, now: float) -> None:
+        """This pod's own agent stood still for so long, up to now: that does not count as silence of the peer. Nor does
+        it as credit, when the peer was heard in that time."""
+        self._excused = min(self._excused + seconds, now - self.heard)
 
     def _transmit(self, line: bytes, seq: int = 0) -> None:
         """Send a message that is encoded already, with its number and the `seen` of this moment."""

@@ -299,7 +299,7 @@ class Roster:
         now = self._machine.now()
         late = self._own_beats.beat(now)
         for peer in self.peers.values():
-            peer.link.stood_still(late)
+            peer.link.excuse(late, now)
             silent = peer.link.silent(now)
             if peer.connected and silent > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, "its beats stopped")

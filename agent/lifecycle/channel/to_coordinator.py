@@ -83,7 +83,8 @@ class ToCoordinator:
 
     def beat(self, quiet: float | None) -> None:
         """Say that this pod lives; `quiet`: how many seconds ago a program printed."""
-        self.link.stood_still(self._own_beats.beat(self._machine.now()))
+        now = self._machine.now()
+        self.link.excuse(self._own_beats.beat(now), now)
         self.mention(messages.Beat(quiet))
 
     def say(self, said: Said) -> None:
