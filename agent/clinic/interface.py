@@ -12,14 +12,13 @@ from agent.clinic.doctor.deltas import compare, counters_argv, health_sentence, 
 from agent.clinic.doctor.gate import GateVerdict, judge_gate
 from agent.clinic.probes.question import APART_SECONDS, LookAnswer, Question, as_evidence, look_argv, read_look
 from agent.clinic.probes.rank_steps import RankSteps
-from agent.clinic.why.dump import DUMP_PREFIX, is_dump
+from agent.clinic.why.dump import is_dump
 from agent.clinic.why.pace import Pace, Steps
 from agent.clinic.why.records import Collected, PodRecords
 from agent.decide.diagnosis import Diagnosis
 
 __all__ = [
     "APART_SECONDS",
-    "DUMP_PREFIX",
     "Collected",
     "GateVerdict",
     "LookAnswer",

@@ -23,10 +23,12 @@ MOST_PATH = 100
 """Bytes of a socket's path: the kernel takes 107."""
 RENAMED = (2, 8)
 """The first torch that reads TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE; it warns of the old names."""
-OLD_NAMES = {
-    "TORCH_FR_BUFFER_SIZE": "TORCH_NCCL_TRACE_BUFFER_SIZE",
-    "TORCH_FR_DUMP_TEMP_FILE": "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-}
+BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+DUMP = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+RECORDED = 2000
+"""Operations that torch's recorder keeps: as many as with NCCL when nothing is set. Without this gloo records none."""
+DUMP_PREFIX = "dump-"
+"""What torch's watchdog writes before it ends a rank is a file of that name in A4_WHY_DIR, with the rank behind it."""
 RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """The first is gloo's, the other NCCL's."""
 HOOKED_SINCE = (2, 15)
@@ -71,7 +73,7 @@ class AfterTorch:
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             run(module)
-            quietly(lambda: use_old_names(module))
+            quietly(lambda: let_torch_record(self.directory, module))
             quietly(lambda: leave(self.directory, "versions.json", versions(module)))
             quietly(lambda: start_server(self.directory, module))
             quietly(lambda: note_groups(self.directory))
@@ -162,13 +164,16 @@ def release(torch: Any) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def use_old_names(torch: Any) -> None:
-    """A torch that does not know the new names gets the old ones, unless they are set."""
-    if release(torch) >= RENAMED:
-        return
-    for new, old in OLD_NAMES.items():
-        if new in os.environ:
-            os.environ.setdefault(old, os.environ[new])
+def let_torch_record(directory: str, torch: Any) -> None:
+    """Set what torch's recorder reads, for torch alone: a value of the user's own stands.
+
+    os.environ must not show it. Megatron-LM since 0.17 takes a TORCH_FR_DUMP_TEMP_FILE there as a wish for its own
+    flight recorder (TORCH_NCCL_EXTRA_DUMP_ON_EXEC), with which torch 2.11 waits for eight minutes in exit() when the
+    program has not called destroy_process_group, as Megatron does not.
+    """
+    for names, value in ((BUFFER, str(RECORDED)), (DUMP, f"{directory}/{DUMP_PREFIX}")):
+        if not any(name in os.environ for name in names):
+            os.putenv(names[release(torch) < RENAMED], value)
 
 
 def start_server(directory: str, torch: Any) -> None:

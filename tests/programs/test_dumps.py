@@ -9,7 +9,6 @@ from pathlib import Path
 from agent.clinic.probes.look import look
 from agent.clinic.probes.question import Question
 from agent.clinic.why.deciding import diagnose
-from agent.clinic.why.dump import DUMP_PREFIX
 from agent.clinic.why.records import Collected, PodRecords
 from agent.machine.api import RunMarks
 from tests.programs.test_hook import HOOK
@@ -19,7 +18,7 @@ DEADLINE_SECONDS = 300
 """Two ranks import torch, which takes minutes where many others compute."""
 RANKS = 2
 PROGRAM = """
-import json, os, signal, sys, time
+import ctypes, json, os, signal, sys, time
 import torch, torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
 
@@ -40,7 +39,9 @@ def leave_out():
         return dist.all_reduce(one, async_op=True)
 
 work = leave_out()
-with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank), "wb") as file:
+(getenv := ctypes.CDLL(None).getenv).restype = ctypes.c_char_p  # as torch reads it
+path = getenv(b"TORCH_FR_DUMP_TEMP_FILE") or getenv(b"TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+with open(path + str(rank).encode(), "wb") as file:
     file.write(_dump_fr_trace(True, True, False).replace(b"gloo:", b"nccl:"))
 os.kill(os.getpid(), signal.SIGKILL)  # as the watchdog's SIGABRT: no destructor runs
 """
@@ -55,8 +56,6 @@ def test_the_dumps_of_torch_say_who_left_an_operation_out(tmp_path: Path) -> Non
         "PATH": os.environ["PATH"],
         "PYTHONPATH": HOOK,
         "A4_WHY_DIR": str(directory),
-        "TORCH_FR_BUFFER_SIZE": "2000",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{directory}/{DUMP_PREFIX}",
         "OMP_NUM_THREADS": "1",
     }
     ranks = [

@@ -103,7 +103,7 @@ print(before, time.time(), torch.__version__)
 
 
 def test_what_ranks_leave_for_the_result(tmp_path: Path) -> None:
-    env = {**RANK, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
+    env = {**RANK, "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
     done = run(COLLECTIVE, tmp_path, python=str(TORCH_PYTHON), env=env)
     before, after, torch = " ".join(own_lines(done.stdout)).split()
     assert float(before) <= float((tmp_path / "first-collective").read_text()) <= float(after)
@@ -224,19 +224,36 @@ def test_an_old_or_broken_torch_is_imported_as_ever(tmp_path: Path, torch: str) 
     (packages := tmp_path / "packages").mkdir()
     (packages / "torch.py").write_text(torch)
     code = "import torch, sys, os; print(torch.__version__, type(torch.__loader__).__name__, vars(torch.__loader__))"
-    env = {**RANK, "PYTHONPATH": f"{HOOK}:{packages}", "TORCH_FR_BUFFER_SIZE": "2000"}
+    env = {**RANK, "PYTHONPATH": f"{HOOK}:{packages}"}
     found, expected = (run(code, tmp_path, env=env, hook=hook) for hook in (True, False))
     assert (found.returncode, found.stdout, found.stderr) == (expected.returncode, expected.stdout, expected.stderr)
 
 
+NEW_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+OLD_NAMES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+AS_TORCH_READS = f"""
+import ctypes, json, os, sys, torch
+(getenv := ctypes.CDLL(None).getenv).restype = ctypes.c_char_p
+names = {NEW_NAMES + OLD_NAMES}
+read = {{name: value.decode() for name in names if (value := getenv(name.encode()))}}
+print(json.dumps([read, [name for name in names if name in os.environ], repr(sys.meta_path)]))
+"""
+
+
+@pytest.mark.parametrize(("version", "names"), [("2.7.1+cu128", OLD_NAMES), ("2.8.0", NEW_NAMES)])
 @pytest.mark.parametrize("before", ["", "import importlib.util as asked; asked.find_spec('torch')"])
-def test_an_old_torch_gets_the_old_names(tmp_path: Path, before: str) -> None:
+def test_the_recorder_is_set_for_torch_where_no_program_sees_it(
+    tmp_path: Path, version: str, names: tuple[str, str], before: str
+) -> None:
     """Also where a library has looked first whether there is a torch."""
-    (tmp_path / "torch.py").write_text("__version__ = '2.7.1+cu128'")
-    code = f"{before}\nimport os, sys, torch; print(os.environ['TORCH_NCCL_TRACE_BUFFER_SIZE'], sys.meta_path)"
-    env = {**RANK, "PYTHONPATH": f"{HOOK}:{tmp_path}", "TORCH_FR_BUFFER_SIZE": "2000"}
-    done = run(code, tmp_path, env=env)
-    assert done.stdout.startswith("2000 ") and "AfterTorch" not in done.stdout, done
+    (tmp_path / "torch.py").write_text(f"__version__ = '{version}'")
+    env = {**RANK, "PYTHONPATH": f"{HOOK}:{tmp_path}"}
+    read, shown, finders = json.loads(run(before + AS_TORCH_READS, tmp_path, env=env).stdout)
+    assert (read, shown) == (dict(zip(names, ("2000", f"{tmp_path}/dump-"), strict=True)), [])
+    assert "AfterTorch" not in finders
+    users = {NEW_NAMES[0]: "7", OLD_NAMES[1]: "/users"}
+    read, _, _ = json.loads(run(before + AS_TORCH_READS, tmp_path, env={**env, **users}).stdout)
+    assert read == users
 
 
 def test_what_is_no_rank_hands_the_directory_on(tmp_path: Path) -> None:

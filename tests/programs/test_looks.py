@@ -32,8 +32,13 @@ NO_PY_SPY = "/bin/false"
 @pytest.mark.faults
 @pytest.mark.parametrize("spy", [shutil.which("py-spy", path=os.path.dirname(sys.executable)), NO_PY_SPY])
 def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: Path) -> None:
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": HOOK, "A4_WHY_DIR": str(tmp_path), "RANK": "0"}
-    environ |= {"LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": HOOK,
+        "A4_WHY_DIR": str(tmp_path),
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+    }
     looks, entered = 0, set[int]()
     for _ in range(3):
         argv = [str(TORCH_PYTHON), "-c", ENDS, str(tmp_path)]
