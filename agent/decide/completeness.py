@@ -22,6 +22,8 @@ HEADER = struct.Struct("<9sQBQQ")
 TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}
 MOST_HEADER = 100 << 20
 """safetensors itself takes no longer one."""
+COMMON_STATE = b"common_state/"
+"""What lay in common.pt is one of the sharded objects since Megatron-core 0.19."""
 ABSENT = "it is missing"
 
 
@@ -219,12 +221,13 @@ def _torch_dist(output: StageOutput, reader: Reader) -> str:
 def _shards(reader: Reader, path: str) -> str:
     """A checkpoint of torch: its .metadata is written last, and names the files."""
     names = set(reader.names(path))
-    for name in (".metadata", "common.pt"):
-        if name not in names:
-            return f"{path.rpartition('/')[2]}/{name}: {ABSENT}"
+    if ".metadata" not in names:
+        return f"{path.rpartition('/')[2]}/.metadata: {ABSENT}"
     metadata = reader.read(f"{path}/.metadata")
     if not metadata.endswith(pickle.STOP):
         return ".metadata is cut"
+    if "common.pt" not in names and COMMON_STATE not in metadata:
+        return f"{path.rpartition('/')[2]}/common.pt: {ABSENT}"
     told = {name.decode() for name in re.findall(rb"__\d+_\d+\.distcp", metadata)}
     needed = dict.fromkeys(told or {name for name in names if name.endswith(".distcp")}, 1) | _least_sizes(metadata)
     for name, least in sorted(needed.items()):

@@ -251,6 +251,14 @@ def test_metadata_run_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
+def test_a_checkpoint_of_megatron_core_0_19_has_no_common_pt() -> None:
+    """Its names, as 0.19.2 wrote them, are among those of the shards."""
+    files = {name: data for name, data in torch_dist().items() if not name.endswith("common.pt")}
+    assert "common.pt" in problem(DIST, Tree(files))
+    metadata = b"\x80\x02 common_state/shard_0_1 __0_0.distcp __1_0.distcp ."
+    assert problem(DIST, Tree({**files, "c/release/.metadata": metadata})) == ""
+
+
 def test_the_newest_checkpoint_is_a_whole_one() -> None:
     """The directory of one that is being saved has no metadata yet; Pai's script has a directory of its own."""
     short = {**checkpoint("t/name/iter_0000020"), "t/name/iter_0000020/__0_0.distcp": b""}
