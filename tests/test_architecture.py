@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
     "decide": {"decide"},
     "fabrics": {"fabrics", "decide"},
-    "workloads": {"workloads", "clinic.interface", "fabrics", "decide"},
+    "workloads": {"workloads", "fabrics", "decide"},
     "report": {"report", "decide"},
     "machine": {"machine"},
     "lifecycle": {"lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},

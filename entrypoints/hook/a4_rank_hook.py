@@ -167,9 +167,10 @@ def release(torch: Any) -> tuple[int, int]:
 def let_torch_record(directory: str, torch: Any) -> None:
     """Set what torch's recorder reads, for torch alone: a value of the user's own stands.
 
-    os.environ must not show it. Megatron-LM since 0.17 takes a TORCH_FR_DUMP_TEMP_FILE there as a wish for its own
-    flight recorder (TORCH_NCCL_EXTRA_DUMP_ON_EXEC), with which torch 2.11 waits for eight minutes in exit() when the
-    program has not called destroy_process_group, as Megatron does not. Only a process that the rank starts anew sees it.
+    os.environ must not show it; only a new process that the rank starts sees it. Megatron-LM since 0.17 takes a
+    TORCH_FR_DUMP_TEMP_FILE there as a wish for its own flight recorder (TORCH_NCCL_EXTRA_DUMP_ON_EXEC), with which
+    torch 2.11 waits for eight minutes in exit() when the program has not called destroy_process_group, as Megatron
+    does not.
     """
     for names, value in ((BUFFER, str(RECORDED)), (DUMP, f"{directory}/{DUMP_PREFIX}")):
         if not any(name in os.environ for name in names):

@@ -140,10 +140,10 @@ class PodMachine:
         assert old in self.xml + self.links
         self.smi(self.xml.replace(old, new), self.links.replace(old, new))
 
-    def probe(self, text: str, nccl: str = "", blind: str = "", **answer: str) -> None:
-        """The workload's Python computes so, and NCCL says so of two GPUs."""
+    def probe(self, text: str, nccl: str = "", blind: str = "", version: str = "2.23.4", **answer: str) -> None:
+        """The workload's Python computes so, and NCCL of that version says so of two GPUs."""
         computed = f"{text}{json.dumps({'problem': '', 'unknown': ''} | answer)}"
-        looked = f"{nccl or HEALTHY_NCCL}{json.dumps({'unknown': blind})}"
+        looked = f"{nccl or HEALTHY_NCCL}{json.dumps({'version': version, 'unknown': blind})}"
         self.program("python", f"print({looked!r} if sys.argv[1].endswith('probe-nccl.py') else {computed!r})")
 
     def readings(self, needs: Search | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agent.clinic.doctor import nccl_diag, xids
+from agent.clinic.doctor.nccl_versions import hangs_of
 from agent.decide.facts import Finding, Severity, State
 from agent.decide.leaving_out import report_node
 from agent.decide.words import size_text
@@ -204,6 +205,16 @@ def _nccl(readings: Readings) -> Iterator[Observation]:
         yield Observation(line.text, line.good, line.check, line.severity)
 
 
+def _nccl_version(readings: Readings) -> Iterator[Observation]:
+    probe = readings["nccl"]
+    version = probe["version"]
+    if not version:
+        yield Observation(probe["unknown"], None)
+        return
+    known = "; ".join(f"{one.what} ({one.source})" for one in hangs_of(version))
+    yield Observation(f"{version}: {known}" if known else version, not known)
+
+
 def _clock(readings: Readings) -> Iterator[Observation]:
     """The answer was on its way for a time, half of which is the least that is not known of the offset."""
     clock = readings["clock"]
@@ -327,6 +338,9 @@ CHECKS = (
                 "fatal", "AMD Primus", REPORT_XID),
     HealthCheck("NCCL's diagnostics", "nccl", _has_two, _nccl, "no [INFO] from NCCL of a fault",
                 "degraded", "NVIDIA NCCL", "read the line: it is NCCL's own"),
+    HealthCheck("NCCL version", "nccl", has_gpus, _nccl_version, "none that is known to hang silently", "information",
+                "NVIDIA NCCL", "if runs hang so, set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0, or take a later "
+                "NCCL"),
     HealthCheck("RDMA ports", "nics", has_rdma, _ports, "ACTIVE", "fatal", "NVIDIA NVSentinel",
                 f"look at the port with ibstat on the node; {REPORT_SLOW}"),
     HealthCheck("fabric", "libraries", lambda readings: "fabric" in readings, _fabric_usable,
