@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 from agent.commands import Parser
 from agent.commands.following import submit
 from agent.commands.options import add_launched_run, count, read_spec, take_command
+from agent.decide.torchrun import FLAGS, KINDS, WITH_VALUE
 
 DESCRIPTION = """\
 Runs PROGRAM under torchrun on all pods: static rendezvous, node ranks and MASTER_ADDR from the plan, one
@@ -17,26 +20,48 @@ EPILOG = """\
 examples:
   a4-agent torchrun -- train.py --batch-size 8
   a4-agent torchrun --nodes 2 --nproc-per-node 4 --label -- -m package.train
+  a4-agent torchrun --no-python ./with-numactl.sh train.py
 """
-
-
-INSTEAD = {
-    ("--nnodes",): "a4-agent sets it; --nodes N takes the first N pods",
-    ("--node-rank", "--node_rank"): "a4-agent sets it on each pod",
-    ("--master-addr", "--master_addr"): "a4-agent sets it: the first pod",
-    ("--master-port", "--master_port"): "set MASTER_PORT in the shell",
-    ("-m", "--module"): "it goes after --, as all that torchrun is to start: -- -m MODULE",
+TOLD = {
+    "-m": "PROGRAM is a module",
+    "--no-python": "start PROGRAM itself, without Python",
 }
-"""Options of torchrun that the agent sets itself, or takes elsewhere."""
+"""Those of torchrun's own options that the help tells. The others are taken as well."""
+OURS = ("--nproc-per-node",)
+
+
+class PassedOn(argparse.Action):
+    """An option that torchrun itself gets, in the order in which they are typed."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given = [] if self.nargs == 0 else [values]
+        namespace.options = [*namespace.options, option_string, *given]
 
 
 def add_options(parser: Parser) -> None:
     take_command(parser, "PROGRAM", EPILOG, example="train.py")
     add, per_node = parser.add_argument, ("--nproc-per-node", "--nproc_per_node")
-    add(*per_node, type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)")
-    add_launched_run(parser, INSTEAD)
+    add(*per_node, type=processes, default=0, metavar="N", help="processes per pod (default: its GPUs)")
+    parser.set_defaults(options=[])
+    group = parser.add_argument_group("torchrun's own options")
+    for names, nargs in [*with_dashes((*FLAGS, *KINDS), 0), *with_dashes(WITH_VALUE, None)]:
+        text = TOLD.get(names[0], argparse.SUPPRESS)
+        group.add_argument(*names, dest="options", action=PassedOn, nargs=nargs, help=text)
+    add_launched_run(parser, {})
+
+
+def with_dashes(options: Sequence[str], nargs: int | None) -> list[tuple[tuple[str, ...], int | None]]:
+    """How each of torchrun's options may be written, and how many values it has (None: one)."""
+    own = [name for name in options if name not in OURS]
+    return [(tuple(dict.fromkeys((name, name[:2] + name[2:].replace("-", "_")))), nargs) for name in own]
+
+
+def processes(text: str) -> int:
+    """0: as many as the pod has GPUs, which torchrun calls `gpu` or `auto`."""
+    return 0 if text in ("gpu", "auto") else count(text)
 
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the first pod that failed. Raises AgentError."""
-    return submit(args, read_spec(args, "torchrun")._replace(per_node=args.nproc_per_node))
+    spec = read_spec(args, "torchrun")
+    return submit(args, spec._replace(args=(*args.options, *spec.args), per_node=args.nproc_per_node))

@@ -7,19 +7,34 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.ending import exit_code
+from agent.decide.words import listed
 from agent.errors import Exit
 from agent.launch import Launch
 
 MODULE = "torch.distributed.run"
-_FLAGS = ("--standalone", "--virtual-local-rank", "--use-agent-store")
-_WITH_VALUE = (
+FLAGS = ("--standalone", "--virtual-local-rank", "--use-agent-store")
+WITH_VALUE = (
     "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts",
     "--monitor-interval", "--start-method", "--event-log-handler", "--role", "--log-dir", "--redirects", "--tee", "-r",
     "-t", "--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters", "--node-rank",
     "--master-addr", "--master-port", "--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle",
-    "--shutdown-timeout",
+    "--shutdown-timeout", "--log-line-prefix-template",
 )  # fmt: skip
-_KINDS = {"-m": "module", "--module": "module", "--no-python": "program", "--run-path": "path"}
+KINDS = {"-m": "module", "--module": "module", "--no-python": "program", "--run-path": "path"}
+"""torchrun's options of torch 2.4 to 2.15: without a value, with one, and those that say what it is to start."""
+SET_BY_AGENT = {
+    "--nnodes": "--nodes N takes the first N pods",
+    "--nproc-per-node": "a4-agent torchrun --nproc-per-node N starts N processes on each pod",
+    "--node-rank": "",
+    "--master-addr": "",
+    "--master-port": "MASTER_PORT in the shell sets the port",
+    "--rdzv-backend": "",
+    "--rdzv-endpoint": "",
+    "--rdzv-id": "",
+    "--standalone": "--nodes 1 takes one pod",
+}
+"""Options that would contradict what the agent gives torchrun, and what to type instead of some. A rendezvous is not
+needed: which pods there are is known, and so is the first."""
 
 
 def torchrun_launch(
@@ -83,25 +98,42 @@ class TorchrunTarget(NamedTuple):
 def torchrun_target(words: Sequence[str], env: Mapping[str, str]) -> TorchrunTarget:
     """What torchrun takes of these words, its own options first, to be started. Options that are not known here, and
     those in variables, leave it open."""
-    kind, at = "script", 0
     if any(env.get(f"PET_{name}") for name in ("MODULE", "NO_PYTHON", "RUN_PATH")):
         return TorchrunTarget()
+    names, at = _options(words)
+    if at >= len(words) or words[at].startswith("-"):
+        return TorchrunTarget()
+    kind = next((KINDS[name] for name in reversed(names) if name in KINDS), "script")
+    return TorchrunTarget(kind, words[at], tuple(words[at + 1 :]))
+
+
+def _options(words: Sequence[str]) -> tuple[Sequence[str], int]:
+    """torchrun's own options at the beginning, by their names with dashes, and how many words they are. The first that
+    is not known here ends them."""
+    names, at = [], 0
     while at < len(words) and words[at].startswith("-"):
         name, equals, _ = words[at].partition("=")
         name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
-        if name in _WITH_VALUE:
-            at += 1 if equals else 2
-        elif words[at] in _FLAGS or name in _KINDS:
-            kind = _KINDS.get(name, kind)
-            at += 1
-        else:
-            return TorchrunTarget()
-    return TorchrunTarget(kind, words[at], tuple(words[at + 1 :])) if at < len(words) else TorchrunTarget()
+        if name not in (*WITH_VALUE, *FLAGS, *KINDS):
+            break
+        names.append(name)
+        at += 2 if name in WITH_VALUE and not equals else 1
+    return names, at
+
+
+def set_by_agent(words: Sequence[str]) -> tuple[str, str]:
+    """What is wrong with torchrun's options in these words, and what to type; both are empty when nothing is."""
+    wrong = [name for name in dict.fromkeys(_options(words)[0]) if name in SET_BY_AGENT]
+    if not wrong:
+        return "", ""
+    instead = [SET_BY_AGENT[name] for name in wrong if SET_BY_AGENT[name]]
+    leave = "leave it out" if len(wrong) == 1 else "leave them out"
+    return f"a4-agent sets {listed(wrong)} of torchrun itself", "; ".join([leave, *instead])
 
 
 def with_command(words: Sequence[str], target: TorchrunTarget, python: str, before: Sequence[str]) -> list[str]:
     """The same words for torchrun, but with `before` in front of the command that it would make of the target."""
-    options = [word for word in words[: -1 - len(target.rest)] if word.replace("_", "-") not in _KINDS]
+    options = [word for word in words[: -1 - len(target.rest)] if word.replace("_", "-") not in KINDS]
     command = {"program": [], "script": [python, "-u"], "module": [python, "-u", "-m"]}[target.kind]
     return [*options, "--no-python", *before, *command, target.word, *target.rest]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from agent.decide.torchrun import TorchrunTarget, torchrun_launch, torchrun_target, with_command
+from agent.decide.torchrun import TorchrunTarget, set_by_agent, torchrun_launch, torchrun_target, with_command
 from agent.errors import UsageError
 from agent.launch import Launch, is_python
 from agent.paths import shipped
@@ -32,6 +32,9 @@ class Torchrun(ByTorchrun):
     def check(self, context: RunContext) -> None:
         if not context.args:
             raise UsageError("torchrun needs a program", "a4-agent torchrun -- train.py --epochs 3")
+        what, hint = set_by_agent(context.args)
+        if what:
+            raise UsageError(what, hint)
         target = _target(context)
         if target.kind == "script" and is_python(target.word):
             script = next((word for word in target.rest if word.endswith(".py")), "train.py")

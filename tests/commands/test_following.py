@@ -215,6 +215,14 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
     assert build_parser(argv.split()[0]).parse_args(argv.split()).rest == command.split()
 
 
+def test_torchruns_own_options_are_passed_on(agent: FakeAgent, call_command: Call) -> None:
+    words = "--detach --max_restarts=3 -m --nproc-per-node gpu -t 3 -- package -m x"
+    call_command("torchrun", *words.split())
+    (asked,) = agent.asked("submit")
+    spec = asked["spec"]
+    assert (spec["args"], spec["per_node"]) == ("--max_restarts 3 -m -t 3 package -m x".split(), 0)
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -241,8 +249,7 @@ def test_where_the_command_begins(argv: str, command: str) -> None:
         ("mpirun -x NOT_SET ./a.out", "NOT_SET is not set in this shell"),
         ("mpirun -x RANK=1 ./a.out", "ranks do not get RANK from a shell"),
         ("mpirun -o ./a.out", "unrecognized arguments: -o"),
-        ("torchrun --nnodes 2 train.py", "--nodes N takes the first N pods"),
-        ("torchrun -m package.train", "it goes after --"),
+        ("torchrun --max-restart 3 train.py", "did you mean --max-restarts?"),
         ("run mpirun -x A=1 ./a.out", "mpirun is a verb, not a workload: a4-agent mpirun"),
         ("run script argument", "arguments of the workload go after `--`"),
         ("run --odd script", "arguments of the workload go after `--`"),

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.decide.torchrun import TorchrunTarget, torchrun_end, torchrun_launch, torchrun_target, with_command
+from agent.decide.torchrun import (
+    TorchrunTarget,
+    set_by_agent,
+    torchrun_end,
+    torchrun_launch,
+    torchrun_target,
+    with_command,
+)
 from agent.launch import Launch
 from tests.decide.test_torch_failures import entry, summary
 
@@ -85,6 +92,34 @@ def test_threads_by_torchruns_own_rule(per_node: int, env: dict[str, str], threa
 def test_what_torchrun_is_to_start(typed: str, kind: str, word: str, rest: list[str]) -> None:
     assert torchrun_target(typed.split(), {}) == TorchrunTarget(kind, word, tuple(rest))
     assert torchrun_target(["package.train"], {"PET_MODULE": "1"}) == TorchrunTarget(), "it is left to torchrun"
+
+
+@pytest.mark.parametrize(
+    ("typed", "what", "hint"),
+    [
+        ("train.py --nnodes 2", "", ""),
+        ("--max-restarts 3 --rdzv-conf timeout=900 train.py", "", ""),
+        (
+            "--nnodes=2 train.py",
+            "a4-agent sets --nnodes of torchrun itself",
+            "leave it out; --nodes N takes the first N",
+        ),
+        (
+            "--nnodes 2 --nproc_per_node=8 --rdzv_backend c10d --rdzv-endpoint=head:29500 train.py",
+            "a4-agent sets --nnodes, --nproc-per-node, --rdzv-backend and --rdzv-endpoint of torchrun itself",
+            "leave them out; --nodes N takes the first N pods; a4-agent torchrun --nproc-per-node N",
+        ),
+        (
+            "--max-restarts 3 --standalone -m package.train",
+            "a4-agent sets --standalone of torchrun itself",
+            "--nodes 1",
+        ),
+    ],
+)
+def test_options_that_the_agent_sets(typed: str, what: str, hint: str) -> None:
+    """All of them are told at once, as they come from one line of a script."""
+    found = set_by_agent(typed.split())
+    assert (found[0], hint in found[1]) == (what, True) and bool(found[1]) == bool(what), found
 
 
 @pytest.mark.parametrize(
