@@ -45,6 +45,13 @@ VERBS = {
     "completion": "shell completion for bash, zsh and fish",
     "version": "versions of the agent and of the programs it calls",
 }
+ELSEWHERE = {
+    "ps": "status", "runs": "status", "squeue": "status", "sacct": "status", "top": "status --watch",
+    "nodes": "peers", "pods": "peers", "sinfo": "peers", "scancel": "cancel RUN", "stop": "cancel RUN",
+    "kill": "cancel RUN", "srun": "exec -- COMMAND", "ssh": "exec --hosts POD -- COMMAND", "compare": "report RUN RUN",
+    "sbatch": "torchrun --detach -- PROGRAM", "attach": "logs RUN",
+}  # fmt: skip
+"""Verbs of Slurm and of other tools, and what to type here (docs/from-slurm.md)."""
 EPILOG = """\
 In a pod:        a4-agent run            (as ENTRYPOINT; the chart sets the rest)
 In kubectl exec: a4-agent status         a4-agent exec -- nvidia-smi -L
@@ -238,6 +245,8 @@ class Parser(argparse.ArgumentParser):
         verbs = {name: name for name in self.verbs}
         if "run" in verbs:
             verbs = {**{name: f"{self.prog} run {name}" for name in RUNNABLE}, **verbs}
+        if "cancel" in verbs and word in ELSEWHERE:
+            return f"; type {self.prog} {ELSEWHERE[word]}"
         return f"; type {verbs[word]}" if word in verbs else did_you_mean(word, verbs, verbs)
 
     def _meant(self, message: str) -> str:

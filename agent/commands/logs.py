@@ -13,7 +13,7 @@ from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunInfo, hand_over
 from agent.commands.answers import JsonLines
-from agent.commands.options import add_which_run, checked, pods
+from agent.commands.options import add_which_run, checked, pods, unit_seconds
 from agent.commands.pod import living, read_state
 from agent.decide.pod_state import PodState
 from agent.decide.setting_values import whole
@@ -45,8 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only the pod of this rank, without lines of other ranks",
     )
+    tail = ("-n", "--tail")
     parser.add_argument(
-        "--tail", type=checked(whole(0, 9_999_999)), metavar="N", help="begin with the last N lines of each pod"
+        *tail, type=checked(whole(0, 9_999_999)), metavar="N", help="begin with the last N lines of each pod"
     )
     parser.add_argument(
         "--since",
@@ -55,7 +56,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="begin at this time: 90s, 10m, 2h (ago), 2026-03-04T12:30",
     )
-    parser.add_argument("--no-follow", action="store_true", help="print what there is and exit")
+    follow = parser.add_mutually_exclusive_group()
+    follow.add_argument("--no-follow", action="store_true", help="print what there is and exit")
+    # What it does in any case, and what people type.
+    follow.add_argument("-f", "--follow", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--agent", action="store_true", help="also print the agents' own lines")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--label", action="store_true", help="put [pod] in front of every line")
@@ -100,9 +104,9 @@ def _headline(run: RunInfo, columns: int) -> str:
 
 def moment(text: str) -> float:
     """A time in seconds since 1970. Raises ValueError with what it takes."""
-    length = re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)
-    if length:
-        return time.time() - int(length[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[length[2]]
+    length = unit_seconds(text)
+    if length is not None:
+        return time.time() - length
     try:
         return datetime.fromisoformat(re.sub("Z$", "+00:00", text)).timestamp()
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -43,9 +44,21 @@ def pods(text: str) -> list[str]:
     return items
 
 
-def add_seconds(parser: Any, option: str, parse: Callable[[str], float], text: str, **how: Any) -> None:
-    """An option whose value is a time, as `parse` reads it; `how`: its default and the like."""
-    parser.add_argument(option, type=checked(parse), metavar="SECONDS", help=text, **how)
+def add_seconds(parser: Any, option: str, parse: Callable[[str], float], text: str, *also: str, **how: Any) -> None:
+    """An option whose value is a time, as `parse` reads it, or with a unit, as 1h; `also`: how else it is written,
+    `how`: its default and the like."""
+
+    def read(written: str) -> float:
+        length = unit_seconds(written)
+        return parse(written if length is None else str(length))
+
+    parser.add_argument(option, *also, type=checked(read), metavar="SECONDS", help=text, **how)
+
+
+def unit_seconds(text: str) -> int | None:
+    """How long 90s, 10m, 2h or 1d is; None for what is not such a time."""
+    length = re.fullmatch(r"(\d{1,7})([smhd])", text, re.ASCII)
+    return int(length[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[length[2]] if length else None
 
 
 def add_subset(parser: argparse.ArgumentParser) -> None:

@@ -70,6 +70,10 @@ def no_verb(name: str) -> str:
     """The name of a workload that this verb may run."""
     if name in ("mpirun", "torchrun"):
         raise argparse.ArgumentTypeError(f"{name} is a verb, not a workload: a4-agent {name}")
+    if name.endswith(".py"):
+        raise argparse.ArgumentTypeError(f"{name} is a program, not a workload: a4-agent torchrun -- {name}")
+    if "/" in name or name.endswith(".sh"):
+        raise argparse.ArgumentTypeError(f"{name} is a program, not a workload: a4-agent exec -- {name}")
     return name
 
 

@@ -30,7 +30,7 @@ CLEAR = "\x1b[H\x1b[J"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     text = "refresh it, every second by default, until Ctrl-C"
-    add_seconds(parser, "--watch", seconds("2", 0.01), text, nargs="?", const=1.0)
+    add_seconds(parser, "--watch", seconds("2", 0.01), text, "-w", nargs="?", const=1.0)
     parser.add_argument("--json", action="store_true", help="the same as JSON; with --watch one line each time")
 
 

@@ -220,7 +220,7 @@ def test_torchruns_own_options_are_passed_on(agent: FakeAgent, call_command: Cal
     call_command("torchrun", *words.split())
     (asked,) = agent.asked("submit")
     spec = asked["spec"]
-    assert (spec["args"], spec["per_node"]) == ("--max_restarts 3 -m -t 3 package -m x".split(), 0)
+    assert (spec["args"], spec["per_node"]) == (["--max_restarts", "3", "-m", "-t", "3", "package", "-m", "x"], 0)
 
 
 @pytest.mark.parametrize(

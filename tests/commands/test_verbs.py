@@ -16,7 +16,7 @@ import pytest
 
 from agent import __version__
 from agent.catalogue import RUNNABLE
-from agent.commands import VERBS
+from agent.commands import ELSEWHERE, VERBS
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, peer_name
 from agent.environment import log_for, look
 from agent.settings import Found, read_settings
@@ -347,6 +347,25 @@ def test_a_workload_typed_as_a_verb(before: str, refused: Prints) -> None:
     for name in RUNNABLE if before else set(RUNNABLE) - set(VERBS):
         expected = f"{prog}: error: there is no verb '{name}'; type {prog} run {name}; see {prog} --help\n"
         assert refused(2, *before.split(), name, "--", "-b", "8") == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("squeue", "there is no verb 'squeue'; type a4-agent status; see"),
+        ("srun hostname", "type a4-agent exec -- COMMAND;"),
+        ("stop ddp-1", "type a4-agent cancel RUN;"),
+        ("run train.py", "train.py is a program, not a workload: a4-agent torchrun -- train.py;"),
+        ("run ./train.py --epochs 3", "not a workload: a4-agent torchrun -- ./train.py;"),
+        ("run ./start.sh", "not a workload: a4-agent exec -- ./start.sh;"),
+    ],
+)
+def test_words_of_other_tools(words: str, told: str, refused: Prints) -> None:
+    assert told in refused(2, *words.split())
+
+
+def test_every_verb_of_another_tool_has_one_here() -> None:
+    assert not ELSEWHERE.keys() & VERBS.keys() and {words.split()[0] for words in ELSEWHERE.values()} <= VERBS.keys()
 
 
 def test_help_with_a_verb_is_its_help(prints: Prints) -> None:
