@@ -35,6 +35,8 @@ SET_BY_AGENT = {
 }
 """Options that would contradict what the agent gives torchrun, and what to type instead of some. A rendezvous is not
 needed: which pods there are is known, and so is the first."""
+_NO_PORT = r"static_tcp_rendezvous\.py.{0,300}local network address\. useIpv6: .{0,80}EADDRINUSE"
+"""How torch 2.4 says, without the port, that torchrun cannot listen at MASTER_PORT."""
 
 
 def torchrun_launch(
@@ -152,7 +154,7 @@ def torchrun_end(status: int, output: str, *, python: str, port: int) -> Torchru
     text = " ".join(output.split())
     if re.search(rf"Error while finding module specification for '{MODULE}'|No module named {MODULE}\b", text):
         return TorchrunEnd(Exit.MISSING_PROGRAM, f"{python} has no torch: set A4_PYTHON to a Python that has", False)
-    if re.search(rf"port: {port}\D.{{0,80}}EADDRINUSE|:{port}\D.{{0,80}}[Aa]ddress already in use", text):
+    if re.search(rf"port: {port}\D.{{0,80}}EADDRINUSE|:{port}\D.{{0,80}}[Aa]ddress already in use|{_NO_PORT}", text):
         return TorchrunEnd(Exit.SYSTEM, f"MASTER_PORT {port} is in use: set another one", False)
     if found := re.search(r"Root Cause \(first observed failure\):(.*)", text):
         return TorchrunEnd(code, f"torchrun ended with exit code {code}: {_root_cause(found[1])}", True)

@@ -143,6 +143,14 @@ BUSY = (
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
     "port: 6002, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
 )
+BUSY_2_4 = """
+  File "/opt/torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py", line 66, in next_rendezvous
+    self._store = TCPStore(  # type: ignore[call-arg]
+                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+RuntimeError: The server socket has failed to listen on any local network address. useIpv6: 0, code: -98, name: \
+EADDRINUSE, message: address already in use
+"""
+"""torch 2.4.1, which does not name the port."""
 
 
 def failed(code: int) -> str:
@@ -156,6 +164,8 @@ def failed(code: int) -> str:
         (1, NO_TORCH, (66, "python3 has no torch: set A4_PYTHON to a Python that has", False)),
         (1, "ModuleNotFoundError: No module named 'torch'", (1, "torchrun ended with exit code 1", True)),
         (1, BUSY, (71, "MASTER_PORT 6002 is in use: set another one", False)),
+        (1, BUSY_2_4, (71, "MASTER_PORT 6002 is in use: set another one", False)),
+        (1, BUSY_2_4.splitlines()[-1], (1, "torchrun ended with exit code 1", True)),  # of a rank's own socket
         (1, BUSY.replace("6002", "29500"), (1, "torchrun ended with exit code 1", True)),
         (1, failed(7), (1, "torchrun ended with exit code 1: rank 8 ended with exit code 7", True)),
         (1, failed(-9), (1, "torchrun ended with exit code 1: rank 8 was killed by signal 9", True)),
