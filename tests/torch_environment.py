@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from functools import cache
 from pathlib import Path
 
 # Read when the tests are collected: later, no variable of the agent is left in the environment.
 TORCH = Path(os.environ.get("A4_TEST_TORCH") or Path(__file__).resolve().parents[1] / ".venv-torch")
 TORCH_PYTHON = TORCH / "bin" / "python"
+SERVED_SINCE = (2, 10)
+"""The first torch with a server in its ranks. With it gloo records operations; torch 2.4 has neither."""
+
+
+@cache
+def torch_release() -> tuple[int, int]:
+    """2, 13. torch itself is not imported."""
+    code = "from importlib.metadata import version; print(version('torch'))"
+    told = subprocess.run([TORCH_PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout
+    major, minor = told.split(".")[:2]
+    return int(major), int(minor)
+
+
+def is_served() -> bool:
+    return torch_release() >= SERVED_SINCE
 
 
 def own_lines(printed: str) -> list[str]:

@@ -142,6 +142,8 @@ def watch_for_collective(directory: str, torch: Any) -> None:
     ]
     if release(torch) >= HOOKED_SINCE:
         dumps += [(native._dump_fr_trace_json, (backend,), -1) for backend in HOOKED]
+    if not dumps:
+        return  # nothing of torch 2.4 says it as JSON: a thread would look in vain until the program ends
 
     def is_done() -> bool:
         return any(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.paths import shipped
-from tests.torch_environment import TORCH_PYTHON, own_lines
+from tests.torch_environment import TORCH_PYTHON, is_served, own_lines
 
 HOOK = os.path.dirname(shipped("entrypoints", "hook/sitecustomize.py"))
 DEADLINE_SECONDS = 120
@@ -41,7 +41,8 @@ def ask(path):
         return peer.recv(4096).split(b"\\r\\n")[0].decode()
 
 path = f"{sys.argv[1]}/{os.getpid()}.sock"
-print(ask(path), oct(os.stat(path).st_mode & 0o777), flush=True)
+if os.path.exists(path):
+    print(ask(path), oct(os.stat(path).st_mode & 0o777), flush=True)
 child = os.fork()
 if not child:
     sys.exit(3)  # as a program ends: with all its destructors
@@ -67,12 +68,14 @@ def run(
 
 
 def test_a_rank_is_served_and_says_nothing_of_it(tmp_path: Path) -> None:
-    """A socket that an earlier process of its PID has left is in nobody's way."""
+    """A socket that an earlier process of its PID has left is in nobody's way. With an old torch there is none."""
     (left := socket.socket(socket.AF_UNIX)).bind(f"{tmp_path}/stale.sock")
     left.close()
     rename = f"import os; os.rename('{tmp_path}/stale.sock', f'{tmp_path}/{{os.getpid()}}.sock')\n"
-    done = run(rename + SERVED, tmp_path, python=str(TORCH_PYTHON), env=RANK)
-    assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "3"], "")
+    program = rename + SERVED if is_served() else SERVED
+    done = run(program, tmp_path, python=str(TORCH_PYTHON), env=RANK)
+    expected = ["HTTP/1.1 200 OK 0o600", "3", "None", "3"] if is_served() else ["3", "None", "3"]
+    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
 
 
 def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) -> None:
@@ -86,27 +89,38 @@ def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) ->
     done = subprocess.run(
         [*argv, str(program), str(sockets)], env=environ, capture_output=True, text=True, timeout=300, check=False
     )
-    assert (done.returncode, done.stdout.split(), len(os.listdir(sockets))) == (0, ["True", "True"], 5), done
+    expected = (["True", "True"], 5) if is_served() else (["False", "False"], 3)
+    assert (done.returncode, (done.stdout.split(), len(os.listdir(sockets)))) == (0, expected), done
     assert {noted.read_text() for noted in sockets.iterdir() if noted.suffix == ""} == {"0\n", "1\n"}
 
 
+UNTIL_NOTED = """
+while not os.path.exists(f"{sys.argv[1]}/first-collective"):
+    dist.barrier()
+"""
+NOBODY_LOOKS = """
+import threading
+assert threading.active_count() == 1, threading.enumerate()
+"""
 COLLECTIVE = """
 import os, sys, time, torch
 import torch.distributed as dist
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=0, world_size=1)
+dist.init_process_group("gloo", init_method=f"file://{{sys.argv[1]}}/meeting", rank=0, world_size=1)
 before = time.time()
 dist.all_reduce(torch.ones(4))
-while not os.path.exists(f"{sys.argv[1]}/first-collective"):
-    dist.barrier()
+{}
 print(before, time.time(), torch.__version__)
 """
 
 
 def test_what_ranks_leave_for_the_result(tmp_path: Path) -> None:
+    """torch 2.4 does not tell when a collective is done, and no thread waits for that."""
     env = {**RANK, "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    done = run(COLLECTIVE, tmp_path, python=str(TORCH_PYTHON), env=env)
+    program = COLLECTIVE.format(UNTIL_NOTED if is_served() else NOBODY_LOOKS)
+    done = run(program, tmp_path, python=str(TORCH_PYTHON), env=env)
     before, after, torch = " ".join(own_lines(done.stdout)).split()
-    assert float(before) <= float((tmp_path / "first-collective").read_text()) <= float(after)
+    if is_served():
+        assert float(before) <= float((tmp_path / "first-collective").read_text()) <= float(after)
     found = json.loads((tmp_path / "versions.json").read_text())
     assert found["torch"] == torch and found["python"].startswith("3.")
     assert ("cuda" in found) == ("nccl" in found) == ("+cu" in torch)
