@@ -15,7 +15,7 @@ from functools import partial
 
 from agent import wire
 from agent.clinic.probes.asking import ALL_SHARE, Asking, needs_native
-from agent.clinic.probes.left import dumps_in, noted_ranks, started_ranks
+from agent.clinic.probes.left import dumps_in, noted_ranks, started_ranks, torch_release
 from agent.clinic.probes.nccl_ras import DEFAULT_ADDRESS
 from agent.clinic.probes.question import LookAnswer, Question
 from agent.clinic.probes.stacks import NO_PY_SPY
@@ -32,6 +32,8 @@ MOST_AT_ONCE = 32
 OWN_THREADS = "pt_workerserver"
 """Name of the threads of torch's server, which is there because of us."""
 NO_SOCKET = "no socket in {}: torch older than 2.10 or none, a Python that reads no PYTHONPATH (-I, -E, -S)"
+NO_SERVER = "torch {}.{} has no server in ranks that could be asked: the first is torch 2.10"
+SERVED_SINCE = (2, 10)
 
 
 def look(question: Question) -> LookAnswer:
@@ -90,8 +92,7 @@ def _jobs(
         if one.pid in sockets:
             yield partial(asking.ask_recorder, one.pid, sockets[one.pid])
         else:
-            why = NO_SOCKET.format(question.why_dir) if question.prepared else "A4_WHY=false"
-            asking.lacks("recorder", why, one.pid)
+            asking.lacks("recorder", _why_no_socket(question), one.pid)
     python = [one for one in processes if one.is_python and not one.is_ours and role[one.pid] != "launcher"]
     if not spy:
         for one in python:
@@ -102,6 +103,15 @@ def _jobs(
     for one in python:
         if role[one.pid] == "rank" and needs_native(one, sockets.get(one.pid, "")):
             yield partial(asking.take_stacks_again, spy, one.pid)
+
+
+def _why_no_socket(question: Question) -> str:
+    if not question.prepared:
+        return "A4_WHY=false"
+    release = torch_release(question.why_dir)
+    if release and release < SERVED_SINCE:
+        return NO_SERVER.format(*release)
+    return NO_SOCKET.format(question.why_dir)
 
 
 def _records(

@@ -18,7 +18,7 @@ from agent.clinic.why.records import Collected
 from agent.decide.diagnosis import Diagnosis
 from tests.cluster.conftest import END_SECONDS, Start, Trial, starting
 from tests.cluster.work import agent, following, sleeping
-from tests.torch_environment import TORCH_PYTHON
+from tests.torch_environment import TORCH_PYTHON, is_served, torch_release
 
 CHECKOUT = Path(__file__).parents[3]
 LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
@@ -75,13 +75,18 @@ def blamed(found: Diagnosis) -> dict[int | None, str]:
 
 
 def test_a_rank_that_sleeps(trial: Trial) -> None:
-    """Asked through the library and by the verb, which is also asked about runs that do not hang."""
+    """Asked through the library and by the verb, which is also asked about runs that do not hang. With an old torch
+    stacks alone tell, and no number."""
     with hanging(trial, "sleeps") as run:
         found = diagnose(why(trial, run))
         said = trial.cluster.exec(0, ["a4-agent", "why"], timeout=END_SECONDS)
         told = trial.cluster.exec(1, ["a4-agent", "why", run, "--json"], timeout=END_SECONDS)
     assert (found.status, blamed(found)) == ("hangs", {CULPRIT: "behind"})
-    assert "sleep_in_python" in found.sentence and "all_reduce #4, which 3 ranks wait in" in found.sentence
+    operation = "all_reduce #4" if is_served() else "all_reduce"
+    assert "sleep_in_python" in found.sentence and f"{operation}, which 3 ranks wait in" in found.sentence
+    recorder = [(one.state, one.text) for one in found.sources if one.name == "recorder"]
+    old = "ranks 0-3: torch {}.{} has no server in ranks that could be asked: the first is torch 2.10"
+    assert recorder == [("found", "4 of 4 ranks") if is_served() else ("unavailable", old.format(*torch_release()))]
     assert (said.returncode, f"rank {CULPRIT} (pod " in said.stdout) == (0, True), said
     assert all(len(line) <= 80 for line in said.stdout.splitlines())
     answer = json.loads(told.stdout)
