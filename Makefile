@@ -46,7 +46,7 @@ test-steady: ## run the tests N=5 times, each in another order, and count failur
 
 test-torch: ## the tests of what depends on torch with other releases of it: RELEASES="2.12 2.14"; 5 GB and some minutes each
 	@scripts/setup.sh test
-	@scripts/test-torch.sh $(or $(RELEASES),2.10 2.11 2.15)
+	@scripts/test-torch.sh $(or $(RELEASES),2.4 2.10 2.11 2.15)
 
 test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.sh where nothing can be installed
 	@ls /dev/nvidia[0-9]* >/dev/null 2>&1 || { echo "make test-gpu: this machine has no GPU" >&2; exit 1; }
