@@ -21,30 +21,41 @@ from agent.decide.words import did_you_mean
 from agent.errors import READER_GONE, AgentError, Exit, UsageError
 from agent.output import BAD, choose_color, toned
 
-VERBS = {
-    "run": "run a workload on the cluster; as ENTRYPOINT of every pod, form the cluster first",
-    "exec": "run a command on all pods; identical output is shown once",
-    "mpirun": "run your own program as MPI ranks on all pods",
-    "torchrun": "run your own program under torchrun on all pods",
-    "why": "why a run is stuck: which rank holds up the others, and where",
-    "find-slow": "find the pod, GPU or link that is slow or hangs",
-    "doctor": "check the health of the pods: GPUs, network devices, limits, disks, names",
-    "logs": "print the output of a run",
-    "get": "fetch the results and logs of a run from all its pods",
-    "cancel": "end a run on every pod",
-    "status": "what this pod is doing, and with whom",
-    "peers": "the pods of this job, in rank order",
-    "topology": "each pod's rank, node and place",
-    "hostfile": "the MPI hostfile",
-    "env": "the environment of workloads, and what a fabric profile changes in it",
-    "settings": "every setting, its value and where it came from",
-    "sync": "wait for other pods: set, wait, fail",
-    "report": "make a page of a run's results, or one that compares several runs",
-    "release": "end a sleeping cluster with its recorded exit code",
-    "local": "a cluster of pod-like sandboxes on this machine",
-    "completion": "shell completion for bash, zsh and fish",
-    "version": "versions of the agent and of the programs it calls",
+LAST_GROUP = "Other"
+GROUPS = {
+    "Run on all pods": {
+        "run": "run a workload; as ENTRYPOINT of a pod, form the cluster first",
+        "exec": "run a command; output that is the same is shown once",
+        "mpirun": "run your own program as MPI ranks",
+        "torchrun": "run your own program under torchrun",
+    },
+    "When a run hangs, fails or is slow": {
+        "why": "why a run is stuck: which rank holds up the others, and where",
+        "doctor": "check the health of the pods: GPUs, network, limits, disks",
+        "find-slow": "find the pod, GPU or link that is slow or hangs",
+    },
+    "Runs and their results": {
+        "status": "what this pod is doing, and with whom",
+        "logs": "print the output of a run",
+        "get": "fetch the results and logs of a run from all its pods",
+        "cancel": "end a run on every pod",
+        "report": "make a page of one run, or one that compares several",
+    },
+    LAST_GROUP: {
+        "peers": "the pods of this job, in rank order",
+        "topology": "each pod's rank, node and place",
+        "hostfile": "the MPI hostfile",
+        "env": "the environment of workloads, and what a fabric profile changes in it",
+        "settings": "every setting, its value and where it came from",
+        "sync": "wait for other pods: set, wait, fail",
+        "release": "end a sleeping cluster with its recorded exit code",
+        "local": "a cluster of pod-like sandboxes on this machine",
+        "completion": "shell completion for bash, zsh and fish",
+        "version": "versions of the agent and of the programs it calls",
+    },
 }
+"""The verbs, with a line for each. Those of the last group are only named where all verbs are listed."""
+VERBS = {name: text for group in GROUPS.values() for name, text in group.items()}
 ELSEWHERE = {
     "ps": "status", "runs": "status", "squeue": "status", "sacct": "status", "top": "status --watch",
     "nodes": "peers", "pods": "peers", "sinfo": "peers", "scancel": "cancel RUN", "stop": "cancel RUN",
@@ -53,9 +64,8 @@ ELSEWHERE = {
 }  # fmt: skip
 """Verbs of Slurm and of other tools, and what to type here (docs/from-slurm.md)."""
 EPILOG = """\
-In a pod:        a4-agent run            (as ENTRYPOINT; the chart sets the rest)
-In kubectl exec: a4-agent status         a4-agent exec -- nvidia-smi -L
-On your machine: a4-agent local run --pods 4 connectivity
+Add --help to a verb to learn more. To try it on this machine:
+  a4-agent local run --pods 4 connectivity
 """
 
 
@@ -90,8 +100,9 @@ def dispatch(argv: Sequence[str]) -> int:
 def build_parser(*verbs: str, alone: bool = False) -> Parser:
     """The parser, with the options and arguments of `verbs`. Other verbs are only listed, for help and for messages;
     with `alone` they are left out, which saves a third of a millisecond for each."""
-    parser = Parser(
+    parser = _TopParser(
         prog="a4-agent",
+        usage="a4-agent [-h] [--version] [--color WHEN] VERB ...",
         description="Brings the pods of a GPU JobSet together and runs workloads on all of them.",
         epilog=EPILOG,
     )
@@ -100,7 +111,7 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
         "colour in messages: auto (on a terminal unless NO_COLOR is set, or anywhere if FORCE_COLOR is), always, never"
     )
     _add_color(parser, help=text)
-    subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
+    subparsers = parser.add_subparsers(metavar="VERB", prog=parser.prog, parser_class=Parser)
     for name, text in VERBS.items():
         if name in verbs:
             verb = import_module(f"agent.commands.{name.replace('-', '_')}")
@@ -261,3 +272,21 @@ class Parser(argparse.ArgumentParser):
         if self.takes_command:
             return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
         return f"{meant}\n  {self.takes_rest.format(self.prog)}" if self.takes_rest else meant
+
+
+class _TopParser(Parser):
+    """Lists all verbs."""
+
+    def format_help(self) -> str:
+        """The verbs by group. With the options, which the usage has, they would not fit into 24 lines."""
+        lines = []
+        for title, verbs in GROUPS.items():
+            if title == LAST_GROUP:
+                lines.append(f"{title}:  {', '.join(verbs)}")
+            else:
+                lines += [f"{title}:  ", *(f"  {name:<10}  {text}" for name, text in verbs.items())]
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        for text in (self.description, "\n".join(lines), self.epilog):
+            formatter.add_text(text)
+        return formatter.format_help()

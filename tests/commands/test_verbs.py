@@ -375,9 +375,14 @@ def test_help_with_a_verb_is_its_help(prints: Prints) -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["--help", "status"]], ids=" ".join)
-def test_help_without_a_verb_lists_all_of_them(argv: list[str], prints: Prints) -> None:
+def test_help_without_a_verb_lists_all_of_them(
+    argv: list[str], prints: Prints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one screen."""
+    monkeypatch.setenv("COLUMNS", "80")
     shown = prints(*argv)
-    assert f"status              {VERBS['status']}" in shown and all(name in shown for name in VERBS)
+    assert f"status      {VERBS['status']}\n" in shown and all(name in shown for name in VERBS)
+    assert len(shown.splitlines()) <= 24
 
 
 PAGES = {"matplotlib", "numpy", "jinja2", "markupsafe"}

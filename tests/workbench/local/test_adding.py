@@ -198,7 +198,7 @@ def test_a_verb_is_one_file_and_one_row_and_an_exit_code_a_name_and_a_class(copy
     copy.insert("agent/errors.py", "    TIME_LIMIT = 124\n", "    TOO_WARM = 79\n")
     copy.insert("agent/errors.py", "class SettingsError(", EXIT_CODE)
     (copy.directory / "agent/commands/greet.py").write_text(VERB)
-    copy.insert("agent/commands/__init__.py", '    "version": ', '    "greet": "say hello",\n')
+    copy.insert("agent/commands/__init__.py", '        "report": ', '        "greet": "say hello",\n')
     done = copy.agent("greet", "world")
     assert (done.returncode, done.stdout) == (7, "hello world\n")
     warm = copy.agent("greet", "node-7")
