@@ -11,6 +11,7 @@ answers (docs/maintainers/control-channel.md). A client that goes away ends noth
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -105,14 +106,19 @@ class Client:
         """What a run has left, piece by piece: result.json or report.html of pod 0, evidence.txt of any pod, and as
         pod.log the log of any pod that stands among the results.
 
-        Nothing where there is no such file. Waits for a report that is being made.
+        Nothing where the run has no such file. Waits for a report that is being made. Raises AgentError 66 for a run
+        that is not known.
         """
-        piece = Output((), 0, 0, over=False)
+        piece, found = Output((), 0, 0, over=False), False
         while not piece.over:
             fields = _reading(_id(run), pod, piece.next, MOST_READ, False) | {"file": name}
             # Asking for the page may have begun to make it.
             piece = Output.from_json(self._ask("read", fields, 90.0))
-            yield from (data for _, data in piece.frames)
+            for _, data in piece.frames:
+                found = True
+                yield data
+        if not found:
+            self.find(_id(run))
 
     def wait(self, run: str | RunInfo) -> RunEnd:
         """Wait until the run is over."""
@@ -247,9 +253,9 @@ def _checked(spec: RunSpec) -> dict[str, Any]:
     try:
         RunSpec.from_json(data)
     except ValueError as error:
-        raise UsageError(
-            f"this RunSpec cannot be run: {error}", "args, hosts and exclude are tuples of texts"
-        ) from None
+        tuples = re.search(r"\b(args|hosts|exclude)\b", str(error))
+        hint = "args, hosts and exclude are tuples of texts" if tuples else "docs/api.md has every field"
+        raise UsageError(f"this RunSpec cannot be run: {error}", hint) from None
     return data
 
 

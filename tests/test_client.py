@@ -131,6 +131,7 @@ def test_a_wish_of_a_wrong_type_is_refused(spec: RunSpec, words: str, client: Cl
     with pytest.raises(UsageError) as caught:
         client.submit(spec)
     assert words in str(caught.value)
+    assert ("are tuples of texts" in str(caught.value)) == ("args" in words)
     assert not agent.requests
 
 
@@ -158,6 +159,8 @@ def test_read_and_wait(client: Client, agent: FakeAgent) -> None:
     agent.runs[0].files[0, "report.html"] = b"page" * MOST_READ
     assert b"".join(client.file(run.id, "report.html")) == b"page" * MOST_READ
     assert list(client.file(run, "evidence.txt", 2)) == []
+    with pytest.raises(AgentError, match="no run 'nosuch'"):
+        list(client.file("nosuch", "result.json"))
 
 
 def test_cancel_and_release(client: Client, agent: FakeAgent) -> None:

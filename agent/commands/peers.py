@@ -13,7 +13,10 @@ from agent.decide.plan import Plan
 from agent.environment import find_plan, read_plan
 from agent.paths import RunDir
 
-DESCRIPTION = "Lists the pods of this job in rank order; on a terminal, names and places are shortened."
+DESCRIPTION = (
+    "Lists the pods of this job in rank order. On a terminal, each has the name that kubectl takes, and places are "
+    "shortened; otherwise DNS names, kubectl's and nodes are shown whole."
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,18 +43,39 @@ def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
     if as_json:
         print_json([{**peer, "lost": lost.get(peer["index"], "")} for peer in plan.to_json()["peers"]])
         return
-    terminal = sys.stdout.isatty()
+    header, rows = (_on_terminal if sys.stdout.isatty() else _whole)(plan)
+    sys.stdout.write(fitted_table(header, rows, right=(0, 1)))
+    for peer in plan.peers:
+        if peer.index in lost:
+            sys.stdout.write(f"lost: {peer.where}: {lost[peer.index]}\n")
+
+
+def _on_terminal(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """The name that kubectl takes begins with that of the others."""
     rows = [
         [
             str(rank),
             str(peer.index),
-            peer.name.partition(".")[0] if terminal else peer.name,
+            peer.pod_name or peer.name.partition(".")[0],
             peer.address,
-            location_text(tuple(map(short_part, peer.place)) if terminal else peer.place),
+            location_text(tuple(map(short_part, peer.place))),
         ]
         for rank, peer in enumerate(plan.peers)
     ]
-    sys.stdout.write(fitted_table(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))
-    for peer in plan.peers:
-        if peer.index in lost:
-            sys.stdout.write(f"lost: {peer.where}: {lost[peer.index]}\n")
+    return ["rank", "pod", "name", "address", "place"], rows
+
+
+def _whole(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [
+            str(rank),
+            str(peer.index),
+            peer.name,
+            peer.address,
+            location_text(peer.place),
+            peer.pod_name or "-",
+            peer.known_node or "-",
+        ]
+        for rank, peer in enumerate(plan.peers)
+    ]
+    return ["rank", "pod", "name", "address", "place", "kubectl's name", "node"], rows

@@ -11,7 +11,7 @@ from agent.decide.words import count_text, is_are, plural
 from agent.errors import PeerLost, UsageError
 
 Value = TypeVar("Value")
-HINT = "pods are named by index (3), range (0-3), DNS name or node name; a4-agent peers lists them"
+HINT = "pods are named by index (0), range (0-3), DNS name or node name; a4-agent peers lists them"
 
 
 def subset(

@@ -150,16 +150,18 @@ def test_hostfile_with_bad_slots(slots: str, formed: Path, refused: Prints) -> N
 def test_peers(formed: Path, prints: Prints) -> None:
     lines = prints("peers").splitlines()
     assert [line.split() for line in lines[-3:]] == [
-        [str(rank), str(i), peer_name(PREFIX, i, DOMAIN), f"10.0.0.{i}", f"/c/b{i % 2}"] for rank, i in enumerate(ORDER)
+        [str(rank), str(i), peer_name(PREFIX, i, DOMAIN), f"10.0.0.{i}", f"/c/b{i % 2}", "-", f"node-{i}"]
+        for rank, i in enumerate(ORDER)
     ]
     assert json.loads(prints("peers", "--json")) == [{**peer, "lost": ""} for peer in PLAN.to_json()["peers"]]
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("peers", {"job-0", "/c/01234567/b1"}), ("topology", {"c", "01234567", "b1"})]
+    ("name", "words"), [("peers", {"job-0-x7k2p", "/c/01234567/b1"}), ("topology", {"c", "01234567", "b1"})]
 )
 def test_tables_on_a_terminal_are_short(name: str, words: set[str], run_dir: Path, type_command: Type) -> None:
-    plan = Plan("e", 8, (PlannedPeer(0, "job-0.a.b.c", "10.0.0.1", "node", ("c", "0123456789abcdef0123", "b1")),))
+    place = ("c", "0123456789abcdef0123", "b1")
+    plan = Plan("e", 8, (PlannedPeer(0, "job-0.a.b.c", "10.0.0.1", "node", place, "job-0-x7k2p"),))
     (run_dir / "plan.json").write_text(json.dumps(plan.to_json()))
     with Terminal() as terminal:
         assert type_command(name, stdout=terminal.streams["stdout"]).process.wait() == 0
