@@ -24,8 +24,11 @@ dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", ran
 group = dist.new_group([0])
 for _ in range(200):
     dist.all_reduce(torch.ones(1 << 16), group=group)
+dist.barrier(group=group)
 print("ends", flush=True)
 """
+"""Without the barrier, whose work holds no object of Python, gloo's thread may still let go of the last tensor while
+Python ends, and torch aborts the process by itself (pytorch/pytorch#190489)."""
 NO_PY_SPY = "/bin/false"
 
 
