@@ -7,11 +7,11 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from agent.clinic.probes.look import SERVED_SINCE
+
 # Read when the tests are collected: later, no variable of the agent is left in the environment.
 TORCH = Path(os.environ.get("A4_TEST_TORCH") or Path(__file__).resolve().parents[1] / ".venv-torch")
 TORCH_PYTHON = TORCH / "bin" / "python"
-SERVED_SINCE = (2, 10)
-"""The first torch with a server in its ranks. With it gloo records operations; torch 2.4 has neither."""
 
 
 @cache
@@ -24,6 +24,7 @@ def torch_release() -> tuple[int, int]:
 
 
 def is_served() -> bool:
+    """It has a server in its ranks, and gloo records operations; torch 2.4 has neither."""
     return torch_release() >= SERVED_SINCE
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 from agent.commands import Parser
@@ -44,16 +43,12 @@ def add_options(parser: Parser) -> None:
     add(*per_node, type=processes, default=0, metavar="N", help="processes per pod (default: its GPUs)")
     parser.set_defaults(options=[])
     group = parser.add_argument_group("torchrun's own options")
-    for names, nargs in [*with_dashes((*FLAGS, *KINDS), 0), *with_dashes(WITH_VALUE, None)]:
-        text = TOLD.get(names[0], argparse.SUPPRESS)
-        group.add_argument(*names, dest="options", action=PassedOn, nargs=nargs, help=text)
+    for name in (*FLAGS, *KINDS, *WITH_VALUE):
+        if name not in OURS:
+            names = dict.fromkeys((name, name[:2] + name[2:].replace("-", "_")))
+            values, text = None if name in WITH_VALUE else 0, TOLD.get(name, argparse.SUPPRESS)
+            group.add_argument(*names, dest="options", action=PassedOn, nargs=values, help=text)
     add_launched_run(parser, {})
-
-
-def with_dashes(options: Sequence[str], nargs: int | None) -> list[tuple[tuple[str, ...], int | None]]:
-    """How each of torchrun's options may be written, and how many values it has (None: one)."""
-    own = [name for name in options if name not in OURS]
-    return [(tuple(dict.fromkeys((name, name[:2] + name[2:].replace("-", "_")))), nargs) for name in own]
 
 
 def processes(text: str) -> int:

