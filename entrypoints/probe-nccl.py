@@ -3,9 +3,8 @@
     probe-nccl.py               two ranks, each a process of this program
     probe-nccl.py RANK FILE     one of them; they meet in FILE
 
-Prints what rank 0 prints, and a JSON object at the end: `version`, that of the NCCL which torch has loaded, and
-`unknown`, why NCCL could not check; both may be empty. Runs under the workload's Python. Only these ranks have the
-variables that switch the diagnostics on.
+Prints what rank 0 prints, and a JSON object at the end: `unknown`, why NCCL could not check, or empty. Runs under the
+workload's Python. Only these ranks have the variables that switch the diagnostics on.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
 
 SINCE = (2, 31)
 RANKS = 2
@@ -33,38 +31,16 @@ ALONE = {
 """Nothing that is shared with others is used: no fabric, no multicast of the NVSwitches, nobody's telemetry."""
 
 
-def main() -> dict[str, str]:
+def main() -> str:
     try:
         import torch
     except Exception as error:  # a broken torch raises whatever it likes
-        return {"version": "", "unknown": f"torch cannot be imported: {error}"}
-    version = loaded()
-    return {"version": version, "unknown": why_not(torch, version) or diagnosed()}
-
-
-def loaded() -> str:
-    """Version of the NCCL that torch has loaded, which need not be the one that it was built with."""
-    code = ctypes.c_int()
-    try:
-        ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD).ncclGetVersion(ctypes.byref(code))
-    except OSError:
-        return ""
-    return f"{code.value // 10_000}.{code.value // 100 % 100}.{code.value % 100}"
-
-
-def why_not(torch: Any, version: str) -> str:
-    """Why NCCL cannot check; empty when it can."""
+        return f"torch cannot be imported: {error}"
     if torch.cuda.device_count() < RANKS:
         return f"torch {torch.__version__} finds {torch.cuda.device_count()} GPUs, and it takes {RANKS}"
-    if not version:
-        return "torch has loaded no libnccl.so.2"
-    if tuple(map(int, version.split(".")))[:2] < SINCE:
-        return f"NCCL {version} has no diagnostics: {'.'.join(map(str, SINCE))} was the first"
-    return ""
-
-
-def diagnosed() -> str:
-    """Have two ranks meet; why that failed."""
+    version = torch.cuda.nccl.version()
+    if version[:2] < SINCE:
+        return f"NCCL {'.'.join(map(str, version))} has no diagnostics: {'.'.join(map(str, SINCE))} was the first"
     with tempfile.TemporaryDirectory() as directory:
         return both(os.path.join(directory, "meet"))
 
@@ -103,4 +79,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         rank(int(sys.argv[1]), sys.argv[2])
     else:
-        print(json.dumps(main()))
+        print(json.dumps({"unknown": main()}))

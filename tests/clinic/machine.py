@@ -99,6 +99,7 @@ class PodMachine:
         self.smi(nvidia_smi_xml(node), nvlink_text(node))
         self.probe("")
         self.overrides: dict[str, Any] = {
+            "torch": {"nccl": {"version": "2.23.4"}},
             "shm": {"size": 16 << 30, "free": 16 << 30},
             "limits": {"memlock": ["unlimited"] * 2, "nofile": [1 << 20] * 2},
             "disks": [{"path": "/", "problem": "", "bytes": 100, "bytes_free": 50, "files": 0, "files_free": 0}],
@@ -140,11 +141,12 @@ class PodMachine:
         assert old in self.xml + self.links
         self.smi(self.xml.replace(old, new), self.links.replace(old, new))
 
-    def probe(self, text: str, nccl: str = "", blind: str = "", version: str = "2.23.4", **answer: str) -> None:
-        """The workload's Python computes so, and NCCL of that version says so of two GPUs."""
+    def probe(self, text: str, nccl: str = "", blind: str = "", **answer: str) -> None:
+        """The workload's Python computes so, and NCCL says so of two GPUs."""
         computed = f"{text}{json.dumps({'problem': '', 'unknown': ''} | answer)}"
-        looked = f"{nccl or HEALTHY_NCCL}{json.dumps({'version': version, 'unknown': blind})}"
-        self.program("python", f"print({looked!r} if sys.argv[1].endswith('probe-nccl.py') else {computed!r})")
+        looked = f"{nccl or HEALTHY_NCCL}{json.dumps({'unknown': blind})}"
+        said = {"probe-nccl.py": looked, "probe-gpu.py": computed, "find-torch.py": "{}"}
+        self.program("python", f"print({said!r}[sys.argv[1].rpartition('/')[2]])")
 
     def readings(self, needs: Search | None = None) -> dict[str, Any]:
         environ = {"PATH": str(self.bin), "A4_PYTHON": str(self.bin / "python")}

@@ -33,7 +33,7 @@ while True:
         one @ one
     torch.cuda.synchronize()
 """
-COMPUTING = ("GPU computes", "NCCL's diagnostics", "NCCL version")
+COMPUTING = ("GPU computes", "NCCL's diagnostics")
 MAY_BE_BLIND = ("XIDs", "NCCL's diagnostics")
 """The kernel log is not for every container, and NCCL has diagnostics since 2.31."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from agent.clinic.probes.gpu_probe import probe_nccl, probe_one
 from tests.programs.conftest import END_SECONDS, with_torch
@@ -20,4 +19,3 @@ def test_a_product_on_the_cpu() -> None:
 def test_nccl_is_not_asked_without_two_gpus() -> None:
     found = probe_nccl(environ(), "", END_SECONDS)
     assert found["output"] == "" and found["unknown"].endswith("finds 0 GPUs, and it takes 2")
-    assert re.fullmatch(r"2\.\d+\.\d+", found["version"])

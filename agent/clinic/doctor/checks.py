@@ -206,10 +206,11 @@ def _nccl(readings: Readings) -> Iterator[Observation]:
 
 
 def _nccl_version(readings: Readings) -> Iterator[Observation]:
-    probe = readings["nccl"]
-    version = probe["version"]
+    torch = readings["torch"]
+    nccl = torch.get("nccl", {"problem": "torch names no NCCL"})
+    version = nccl.get("version", "")
     if not version:
-        yield Observation(probe["unknown"], None)
+        yield Observation(torch.get("problem") or nccl.get("problem") or "NCCL does not say its version", None)
         return
     known = "; ".join(f"{one.what} ({one.source})" for one in hangs_of(version))
     yield Observation(f"{version}: {known}" if known else version, not known)
@@ -338,7 +339,7 @@ CHECKS = (
                 "fatal", "AMD Primus", REPORT_XID),
     HealthCheck("NCCL's diagnostics", "nccl", _has_two, _nccl, "no [INFO] from NCCL of a fault",
                 "degraded", "NVIDIA NCCL", "read the line: it is NCCL's own"),
-    HealthCheck("NCCL version", "nccl", has_gpus, _nccl_version, "none that is known to hang silently", "information",
+    HealthCheck("NCCL version", "torch", has_gpus, _nccl_version, "none that is known to hang silently", "information",
                 "NVIDIA NCCL", "if runs hang so, set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0, or take a later "
                 "NCCL"),
     HealthCheck("RDMA ports", "nics", has_rdma, _ports, "ACTIVE", "fatal", "NVIDIA NVSentinel",

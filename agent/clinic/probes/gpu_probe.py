@@ -20,17 +20,15 @@ def probe(environ: Mapping[str, str], count: int, run: str, seconds: float) -> l
 
 
 def probe_nccl(environ: Mapping[str, str], run: str, seconds: float) -> dict[str, str]:
-    """The `output` of NCCL's diagnostics on two GPUs, or `unknown`: why there is none, or not all of it. `version`:
-    that of the NCCL which the workload's Python loads; empty when it is not known."""
+    """The `output` of NCCL's diagnostics on two GPUs, or `unknown`: why there is none, or not all of it."""
     if run:
-        return {"output": "", "version": "", "unknown": f"{run} has the cluster"}
+        return {"output": "", "unknown": f"{run} has the cluster"}
     answer = ask("NCCL's probe", _argv(environ, "probe-nccl.py"), environ, seconds)
     output, _, last = answer.output.rstrip().rpartition("\n")
     try:
-        told = json.loads(last)
-        return {"output": output, "version": str(told["version"]), "unknown": str(told["unknown"])}
+        return {"output": output, "unknown": str(json.loads(last)["unknown"])}
     except (ValueError, KeyError, TypeError):
-        return {"output": answer.output, "version": "", "unknown": answer.problem or "NCCL's probe said nothing"}
+        return {"output": answer.output, "unknown": answer.problem or "NCCL's probe said nothing"}
 
 
 def _argv(environ: Mapping[str, str], program: str, *arguments: str) -> list[str]:

@@ -20,7 +20,7 @@ from agent.machine.files import read, read_value
 from agent.machine.inventory import InventoryPart, gathered, wait_for_socket
 from agent.machine.nics import RDMA, names_in, nics, rdma, rdma_names
 from agent.machine.resources import gpu_count, module_version, resources
-from agent.machine.versions import libraries
+from agent.machine.versions import libraries, torch
 
 SMI_DIRECTORY = "/usr/local/nvidia/bin"
 """Where GKE puts nvidia-smi: not every image has that on its PATH."""
@@ -83,6 +83,10 @@ def _parts_of_gpus(environ: Mapping[str, str], run: str, root: str) -> dict[str,
         "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, 5.0),
         "probes": InventoryPart(
             lambda: {"probes": probe(environ, gpu_count(root), run, seconds_to_probe())}, PROBE_SECONDS + 2.0
+        ),
+        "torch": InventoryPart(
+            lambda: {"torch": torch(environ.get("A4_PYTHON") or "python3", environ, environ.get("PATH", os.defpath))},
+            25.0,
         ),
         "nccl": InventoryPart(lambda: {"nccl": probe_nccl(environ, run, seconds_to_probe())}, PROBE_SECONDS + 2.0),
     }
