@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Collection
@@ -31,10 +32,14 @@ def enter_cluster_cgroup(path: str) -> int:
             if not make_cgroup(path):
                 break
             cluster = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            enter_cgroup(cluster, "supervisor")
-            if os.path.exists(path):
-                return cluster
-            os.close(cluster)
+            try:
+                _move_into(cluster, "supervisor")
+            except FileNotFoundError:
+                os.close(cluster)
+                raise
+            except OSError:
+                pass  # as below a threaded cgroup: this process goes without
+            return cluster
     return -1
 
 
@@ -43,9 +48,10 @@ def remove_left_cgroups(running: Collection[str]) -> None:
     own = _own_cgroup()
     for entry in os.listdir(own) if own else ():
         name = entry.removeprefix(_PREFIX).rpartition(".")[0]
-        empty = "populated 0" in (read(f"{own}/{entry}/cgroup.events") or "")
-        if entry.startswith(_PREFIX) and name not in running and empty:
-            remove_cgroup(f"{own}/{entry}")
+        with suppress(OSError):  # others may remove it just now
+            empty = "populated 0" in (read(f"{own}/{entry}/cgroup.events") or "")
+            if entry.startswith(_PREFIX) and name not in running and empty:
+                remove_cgroup(f"{own}/{entry}")
 
 
 def _own_cgroup() -> str:
@@ -58,10 +64,24 @@ def enter_cgroup(cluster: int, name: str) -> None:
     Where that is not possible, as below a threaded cgroup, the process goes without.
     """
     with suppress(OSError):
+        _move_into(cluster, name)
+
+
+def _move_into(cluster: int, name: str) -> None:
+    """Make it again if others remove it before this process is in it, as `enter_cluster_cgroup` says.
+
+    Raises FileNotFoundError when the cluster's own was removed, other OSErrors when no process may enter.
+    """
+    while True:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=cluster)
-        with open(os.open(f"{name}/cgroup.procs", os.O_WRONLY, dir_fd=cluster), "w") as procs:
-            procs.write("0")
+        try:
+            with open(os.open(f"{name}/cgroup.procs", os.O_WRONLY, dir_fd=cluster), "w") as procs:
+                procs.write("0")
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
 
 
 def remove_cluster_cgroup(path: str) -> None:
