@@ -54,7 +54,7 @@ test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(if $(PORTABLE),scripts/use-portable-tools.sh $(PORTABLE) -- python,$(bin)/python) \
 		-m pytest -rs -o faulthandler_timeout=300 tests/gpu $(ARGS)
 
-test-image: ## the CPU image, really built and run: root, podman, seven minutes
+test-image: ## the CPU image, really built: root, podman, four minutes
 	@scripts/setup.sh image
 	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
 

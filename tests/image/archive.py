@@ -1,4 +1,4 @@
-"""The CPU image as an archive in the user's cache, for a container runtime that is not podman.
+"""The images that pods get, as one archive in the user's cache, for a container runtime that is not podman.
 
     scripts/test-image.sh .venv/bin/python -m tests.image.archive
 
@@ -13,25 +13,26 @@ import tempfile
 from pathlib import Path
 
 from tests.docker.context import write_context
-from tests.image.containers import Images, build_images, podman
+from tests.image.images import BY_THE_DOCS, CPU, FOREIGN, build_images, foreign, podman, recipe_of_the_docs
 
 
 def archive_of(context: Path) -> Path:
-    """Where the image of this content is kept."""
-    found = hashlib.sha256()
+    """Where the images of this content are kept."""
+    found = hashlib.sha256(recipe_of_the_docs().encode())
     for path in sorted(path for path in context.rglob("*") if path.is_file()):
         found.update(f"{path.relative_to(context)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "a4-agent" / "images" / f"{found.hexdigest()[:16]}.tar"
 
 
-def save(made: Images, archive: Path) -> None:
-    """In place of the one that is there."""
+def save(archive: Path) -> None:
+    """What was built, in place of the one that is there."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     for old in archive.parent.iterdir():
         old.unlink()
     half = archive.with_suffix(".half")
-    podman("save", "--quiet", "--format", "docker-archive", "--output", half, made.image)
+    names = (CPU, BY_THE_DOCS, *map(foreign, FOREIGN))
+    podman("save", "--quiet", "--format", "docker-archive", "--multi-image-archive", "--output", half, *names)
     half.rename(archive)
 
 
@@ -50,7 +51,8 @@ def main() -> None:
         context.mkdir()
         archive = archive_of(write_context(context))
         if not archive.exists():
-            save(build_images(context, files), archive)
+            build_images(context, files)
+            save(archive)
     print(archive)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.image.archive import present
+from tests.image.images import BY_THE_DOCS, CPU, FOREIGN, foreign
 from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import MASTER
 from tests.kubernetes.real_node import DAEMON, NAME, RealNode, joined
 from tests.kubernetes.test_losses import attempts
 
-IMAGE = "localhost/a4-agent-cpu:debian12"
 REAL = {
-    "workload.image": IMAGE,
+    "workload.image": CPU,
     "workload.imagePullPolicy": "IfNotPresent",
     "workload.resources.requests.cpu": "100m",
     "workload.resources.requests.memory": "100Mi",
@@ -65,6 +65,22 @@ def test_connectivity_completes_on_four_pods(bed: Bed, namespace: str) -> None:
     message = json.loads(terminated(pods[0])["message"])
     said = bed.log_of(namespace, pods[0]["metadata"]["name"])
     assert message["code"] == 0 and "connectivity is good: 8 ranks on 4 pods" in said
+
+
+@pytest.mark.parametrize(
+    ("image", "brought_by", "mpi"),
+    [(BY_THE_DOCS, "", FOREIGN["bookworm"]), *((foreign(release), CPU, mpi) for release, mpi in FOREIGN.items())],
+    ids=["lines-of-the-docs", *FOREIGN],
+)
+def test_connectivity_completes_in_other_images(
+    bed: Bed, namespace: str, image: str, brought_by: str, mpi: str
+) -> None:
+    """One that the lines of the docs have made, and three without the agent, which an init container brings."""
+    images = {"workload.image": image, "workload.agentImage": brought_by}
+    bed.install("job", namespace, {**REAL, **images, "workload.gpus": "4", "workload.run": "connectivity"})
+    assert bed.ended("job", namespace) == "Completed"
+    said = bed.log_of(namespace, bed.pods("job", namespace)[0]["metadata"]["name"])
+    assert "connectivity is good: 4 ranks on 2 pods" in said and f"(Open MPI {mpi})" in said
 
 
 def test_pods_that_stay_pass_their_probes_and_obey_kubectl(bed: Bed, namespace: str) -> None:
@@ -156,7 +172,7 @@ def test_an_image_that_never_comes_is_shown(bed: Bed, namespace: str) -> None:
 
 def test_an_init_container_that_fails_starts_the_job_again_and_then_ends_it(bed: Bed, namespace: str) -> None:
     """The image that is to bring gIB is another one. No rule of the chart knows the code of an init container."""
-    settings = {"workload.gpus": "4", "workload.max_workload_restarts": "1", "network.gibVersion": IMAGE}
+    settings = {"workload.gpus": "4", "workload.max_workload_restarts": "1", "network.gibVersion": CPU}
     bed.install("job", namespace, {**REAL, **settings})
     assert bed.ended("job", namespace) == "Failed"
     (jobset,) = bed.get("jobsets", namespace)
