@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 STEADY = Path(__file__).parents[1] / "scripts" / "steady.py"
 
 MIXED = """
@@ -67,22 +69,19 @@ def test_nothing_is_kept_of_good_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "kept").exists()
 
 
-def test_a_crash_is_a_failure(tmp_path: Path) -> None:
-    code, lines = steady(tmp_path, CRASHING, "--runs", "1", "--seed", "1")
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [
+        (CRASHING, "(no results: exit code 3)"),
+        (HANGING, "(no results: it hung)"),
+        ("import nowhere", "test_it.py"),
+    ],
+    ids=["a crash", "a hang", "not collected"],
+)
+def test_what_gives_no_results_is_a_failure(tests: str, said: str, tmp_path: Path) -> None:
+    code, lines = steady(tmp_path, tests, "--runs", "1", "--seed", "1", *(["--limit", "1"] * (tests == HANGING)))
     assert code == 1
-    assert "1 of 1 (no results: exit code 3), first with seed 1" in lines
-
-
-def test_a_hang_is_a_failure(tmp_path: Path) -> None:
-    code, lines = steady(tmp_path, HANGING, "--runs", "1", "--seed", "1", "--limit", "1")
-    assert code == 1
-    assert "1 of 1 (no results: it hung), first with seed 1" in lines
-
-
-def test_tests_that_cannot_be_collected_are_a_failure(tmp_path: Path) -> None:
-    code, lines = steady(tmp_path, "import nowhere", "--runs", "1", "--seed", "1")
-    assert code == 1
-    assert "1 of 1 test_it.py, first with seed 1" in lines
+    assert f"1 of 1 {said}, first with seed 1" in lines
 
 
 def test_ctrl_c_ends_all_and_shows_what_was_seen(tmp_path: Path) -> None:
