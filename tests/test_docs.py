@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,6 @@ def doc(name: str) -> str:
     return (ROOT / name).read_text()
 
 
-def rows(text: str) -> list[str]:
-    """First cells of all table rows."""
-    return re.findall(r"^\| `?([^`|]+?)`? *\|", text, re.MULTILINE)
-
-
 def test_settings_are_documented_with_their_defaults() -> None:
     cells = dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) \|", doc("docs/settings.md"), re.MULTILINE))
     missing = [one.name for one in SETTINGS if one.name not in cells]
@@ -48,9 +44,28 @@ def test_settings_are_documented_with_their_defaults() -> None:
 
 @pytest.mark.parametrize("page", ["docs/exit-codes.md", "docs/troubleshooting.md"])
 def test_every_exit_code_is_documented(page: str) -> None:
-    listed = {int(number) for cell in rows(doc(page)) for number in re.findall(r"\d+", cell)}
-    missing = [f"{code.name}, {code}" for code in Exit if code and int(code) not in listed]
-    assert missing == [], f"{page} has no row for {'; '.join(missing)}"
+    cells = re.findall(r"^\| ([\d, ]+) \|", doc(page), re.MULTILINE)
+    missing = {f"{code:d}" for code in Exit if code} - set(", ".join(cells).split(", "))
+    assert missing == set(), f"{page} has no row for them"
+
+
+LISTED = [
+    ("docs/maintainers/control-channel.md", r"^\| `(\w+)` +\|", [*COORDINATOR_SAYS, *WORKER_SAYS]),
+    ("README.md", r"\ba4-agent ([\w-]+)", VERBS),
+    ("README.md", r"^\| \[?`([^`]+)`", RUNNABLE),
+    ("docs/workloads.md", r"^\| \[?`([^`]+)`", RUNNABLE),
+    (
+        "docs/environment.md",
+        r"^(\| `.*?` \| `.*?` \|)",
+        [f"| `{name}` | `{one.mark}` |" for name, one in FABRICS.items()],
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "row", "names"), LISTED, ids=[page for page, *_ in LISTED])
+def test_the_docs_list_all(page: str, row: str, names: Iterable[str]) -> None:
+    missing = set(names) - set(re.findall(row, doc(page), re.MULTILINE))
+    assert missing == set(), f"{page} has no row for them"
 
 
 WORDS = [
@@ -74,27 +89,12 @@ def test_troubleshooting_has_the_words_of_the_agent_and_the_chart() -> None:
     assert [words for words in WORDS if words not in doc("docs/troubleshooting.md") or words not in said] == []
 
 
-def test_every_message_is_documented() -> None:
-    listed = set(rows(doc("docs/maintainers/control-channel.md")))
-    missing = (set(COORDINATOR_SAYS) | set(WORKER_SAYS)) - listed
-    assert missing == set(), "docs/maintainers/control-channel.md has no row for them"
-
-
-def test_the_page_of_the_channel_has_its_version() -> None:
-    told = re.findall(r"and a worker, version (\d+),", doc("docs/maintainers/control-channel.md"))
-    assert told == [str(CHANNEL_VERSION)], "docs/maintainers/control-channel.md says the version of CHANNEL_VERSION"
-
-
 @pytest.mark.parametrize("lease", [3.0, 12.0, 30.0, 600.0])
 def test_beats_are_as_often_as_documented(lease: float) -> None:
     found = re.search(
         r"a beat every (\d+) s, .* and never fewer than six per lease", doc("docs/maintainers/control-channel.md")
     )
     assert found is not None and beat_seconds(lease) == min(float(found[1]), lease / 6)
-
-
-def test_the_readme_names_every_verb() -> None:
-    assert [verb for verb in VERBS if f"a4-agent {verb}" not in doc("README.md")] == []
 
 
 (LEASE,) = (float(one.default or 0) for one in SETTINGS if one.name == "A4_LEASE_SECONDS")
@@ -185,6 +185,7 @@ def test_the_docs_have_the_shares_of_the_grace_time(grace: int) -> None:
         ("files.md", r"are stored every (\d+) s, so that", PIECE_SECONDS),
         ("settings.md", r"no answer within (\d+) s is a warning", PROBE_SECONDS),
         ("settings.md", r"it is tried once more, for (\d+) s", SERVER_SECONDS),
+        ("maintainers/control-channel.md", r"and a worker, version (\d+),", CHANNEL_VERSION),
     ],
 )
 def test_the_docs_have_the_times_of_the_code(page: str, words: str, seconds: float) -> None:
@@ -208,12 +209,6 @@ def test_the_chart_takes_these_workloads_and_fabrics(path: Path) -> None:
     assert text == chart_names.FILES[path](text), f"to give the chart the agent's names: {chart_names.COMMAND}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/workloads.md"])
-def test_the_docs_have_a_row_for_each_workload(page: str) -> None:
-    first_cells = re.findall(r"^\| \[?`([^`]+)`", doc(page), re.MULTILINE)
-    assert set(RUNNABLE) <= set(first_cells), f"{page} has one table row for each workload"
-
-
 def test_the_docs_tell_the_limits_of_silence() -> None:
     limits = {entry.stall_seconds for entry in WORKLOADS.values()} - {0.0}
     (told,) = re.findall(r"`auto`: (\d+) for (.*?), else never", doc("docs/settings.md"))
@@ -226,11 +221,6 @@ def test_the_docs_tell_the_limits_of_silence() -> None:
 def test_the_settings_page_has_each_fabric() -> None:
     (cell,) = re.findall(r"^\| `A4_PROFILE` \|.*", doc("docs/settings.md"), re.MULTILINE)
     assert set(CHOICES) <= set(re.findall(r"`([^`]+)`", cell)), "docs/settings.md, the row of A4_PROFILE"
-
-
-def test_fabrics_have_their_rows() -> None:
-    rows = [f"| `{name}` | `{fabric.mark}` |" for name, fabric in FABRICS.items()]
-    assert [row for row in rows if row not in doc("docs/environment.md")] == [], "docs/environment.md lacks them"
 
 
 def test_every_file_of_variables_is_a_fabrics() -> None:
