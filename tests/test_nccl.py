@@ -22,28 +22,12 @@ from agent.paths import shipped
 from agent.workloads.base import NO_BASELINES, Judgement, Outcome, RunContext
 from agent.workloads.nccl import Nccl
 from agent.workloads.nccl.options import TESTS as ALL
+from tests.decide import test_connectivity
+from tests.decide.rank_records import TOKENS, text
 from tests.test_workloads import PEERS, TIMED_OUT, context, launched
 
 SHIPPED = {shipped("env", "baselines.json"): Path(shipped("env", "baselines.json")).read_text()}
-CONNECTED = "".join(
-    json.dumps(line) + "\n"
-    for line in (
-        {"step": "start", "version": 1, "ranks": 6, "world": 6, "mpirun": "4.1.4", "library": "Open MPI v4.1.4"},
-        {
-            "step": "ranks",
-            "ranks": [
-                {"rank": r, "token": f"t{r // 2}", "pid": 9, "node": f"n{r // 2}", "library": "4.1.4"} for r in range(6)
-            ],
-        },
-        {"step": "sum", "wrong": []},
-        *(
-            {"step": "pair", "ranks": pair, "latency_us": 9.0, "bandwidth_gb_s": 1.0, "bytes": 8}
-            for pair in ([0, 2], [2, 4], [4, 0])
-        ),
-        {"step": "end", "finished": [0, 1, 2, 3, 4, 5]},
-    )
-)
-TOKENS = ("t0", "t1", "t2")
+CONNECTED = text(test_connectivity.lines())
 WELL = dict.fromkeys(range(6), RankEnd(0))
 TESTS = ("all_reduce", "all_gather")
 LOST = "ORTE has lost communication with a remote daemon."

@@ -1,9 +1,9 @@
-"""What tests of the records of ranks share: six planned ranks on three pods, and what may be wrong in the line of all
-ranks."""
+"""What tests of the records of ranks share: six planned ranks on three pods, and what may be wrong in a record."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from agent.workloads.rank_record import PlannedRanks
@@ -11,8 +11,10 @@ from agent.workloads.rank_record import PlannedRanks
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
 SLOTS = 2
+POD = "pod job-workload-0-"
 PLANNED = PlannedRanks(SLOTS, NAMES, TOKENS)
 Line = dict[str, Any]
+Harm = Callable[[list[Line]], Any]
 
 
 def common(program: str, pods: int = 3, slots: int = SLOTS) -> list[Line]:
@@ -35,13 +37,11 @@ def text(record: list[Line]) -> str:
     return "".join(json.dumps(line) + "\n" for line in record)
 
 
-def move(record: list[Line]) -> None:
-    record[1]["ranks"][5]["token"] = TOKENS[1]
+def with_line(at: int, **changes: Any) -> Harm:
+    """That line of the record has these values."""
+    return lambda record: record[at].update(changes)
 
 
-def stranger(record: list[Line]) -> None:
-    record[1]["ranks"][0]["token"] = "dd"
-
-
-def unreadable(record: list[Line]) -> None:
-    record[1]["ranks"][4] |= {"token": "", "error": "No such file"}
+def with_rank(rank: int, **changes: Any) -> Harm:
+    """That rank has told this of itself."""
+    return lambda record: record[1]["ranks"][rank].update(changes)

@@ -6,7 +6,7 @@ import pytest
 
 from agent.workloads.connectivity import ConnectivityRecord, neighbours
 from agent.workloads.rank_record import read_record
-from tests.decide.rank_records import NAMES, PLANNED, SLOTS, TOKENS, Line, text
+from tests.decide.rank_records import NAMES, PLANNED, POD, SLOTS, TOKENS, Harm, Line, text, with_line
 
 
 def lines(pods: int = 3, slots: int = SLOTS) -> list[Line]:
@@ -34,10 +34,6 @@ def parsed(text: str) -> ConnectivityRecord:
     return read_record(text, ConnectivityRecord())
 
 
-def wrong_sum(record: list[Line]) -> None:
-    record[2]["wrong"] = [{"rank": 3, "index": 7, "expected": 168, "found": 167}]
-
-
 def alone(record: list[Line]) -> None:
     record[0] |= {"world": 1, "library": "Open MPI v5.0.11, package: x"}
     del record[1:]
@@ -48,15 +44,14 @@ def other_library(record: list[Line]) -> None:
         record[1]["ranks"][rank]["library"] = "5.0.11"
 
 
-def unmeasured(record: list[Line]) -> None:
-    del record[3]
-
-
-WRONG = [
-    (wrong_sum, "rank 3 on pod job-workload-0-2 got a wrong all-reduce: element 7 is 167, 168 is right"),
+WRONG: list[tuple[Harm, str]] = [
+    (
+        with_line(2, wrong=[{"rank": 3, "index": 7, "expected": 168, "found": 167}]),
+        f"rank 3 on {POD}2 got a wrong all-reduce: element 7 is 167, 168 is right",
+    ),
     (alone, "mpirun 4.1.4 started 6 ranks, but MPI sees 1: the ranks' Python loads Open MPI v5.0.11;"),
     (other_library, "mpirun is Open MPI 4.1.4, but ranks 2-3, 5 use libmpi of 5.0.11;"),
-    (unmeasured, "rank 0 on pod job-workload-0-0 and rank 2 on pod job-workload-0-2 were not measured"),
+    (lambda record: record.pop(3), f"rank 0 on {POD}0 and rank 2 on {POD}2 were not measured"),
 ]
 """And how the only reason begins: tests/decide/test_rank_records.py."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agent.workloads.ddp import DdpRecord
 from agent.workloads.rank_record import read_record
-from tests.decide.rank_records import PLANNED, Line, common, end, text
+from tests.decide.rank_records import PLANNED, POD, Harm, Line, common, end, text, with_line
 
 RANKS = 6
 
@@ -31,37 +33,24 @@ def parsed(text: str) -> DdpRecord:
     return read_record(text, DdpRecord())
 
 
-def wrong_sum(record: list[Line]) -> None:
-    record[2]["wrong"] = [{"rank": 3, "expected": 15.0, "found": 14.0, "elements": 2}]
+def of_sum(**wrong: Any) -> Harm:
+    return with_line(2, wrong=[wrong])
 
 
-def no_number(record: list[Line]) -> None:
-    record[2]["wrong"] = [{"rank": 0, "expected": 15.0, "found": "nan"}]
-
-
-def different(record: list[Line]) -> None:
-    record[4]["different"] = [4]
-
-
-def far_off(record: list[Line]) -> None:
-    record[5] |= {"difference": 0.02, "within": False}
-
-
-def not_finite(record: list[Line]) -> None:
-    record[5] |= {"difference": None, "within": False}
-
-
-def unchecked(record: list[Line]) -> None:
-    del record[4]
-
-
-WRONG = [
-    (wrong_sum, "rank 3 on pod job-workload-0-2 got a wrong all-reduce: 14, 15 is right (2 elements are wrong)"),
-    (no_number, "rank 0 on pod job-workload-0-0 got a wrong all-reduce: nan, 15 is right"),
-    (different, "rank 4 on pod job-workload-0-1 has other parameters after training than rank 0"),
-    (far_off, "after 5 steps the parameters differ from those of a single process by 2.0e-02 of their size, 1e-05"),
-    (not_finite, "after 5 steps of training, parameters are not finite numbers"),
-    (unchecked, "the record of the ranks has no check of the parameters"),
+DIFFERENT = with_line(4, different=[4])
+WRONG: list[tuple[Harm, str]] = [
+    (
+        of_sum(rank=3, expected=15.0, found=14.0, elements=2),
+        f"rank 3 on {POD}2 got a wrong all-reduce: 14, 15 is right (2 elements are wrong)",
+    ),
+    (of_sum(rank=0, expected=15.0, found="nan"), f"rank 0 on {POD}0 got a wrong all-reduce: nan, 15 is right"),
+    (DIFFERENT, f"rank 4 on {POD}1 has other parameters after training than rank 0"),
+    (
+        with_line(5, difference=0.02, within=False),
+        "after 5 steps the parameters differ from those of a single process by 2.0e-02 of their size, 1e-05",
+    ),
+    (with_line(5, difference=None, within=False), "after 5 steps of training, parameters are not finite numbers"),
+    (lambda record: record.pop(4), "the record of the ranks has no check of the parameters"),
 ]
 """And how the only reason begins: tests/decide/test_rank_records.py."""
 
@@ -97,5 +86,5 @@ def test_the_summary_says_what_was_checked() -> None:
     assert parsed(text(record)).summary() == (
         "all-reduce right; parameters the same on all ranks; difference to one process 1.2e-07, within 1e-05"
     )
-    different(record)
+    DIFFERENT(record)
     assert "parameters DIFFERENT on rank 4" in parsed(text(record)).summary()

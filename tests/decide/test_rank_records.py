@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from agent.decide.words import at_most
 from agent.workloads.rank_record import DoingLine, PlannedRanks, RecordVerdict, read_record
 from agent.workloads.torch_program import TorchRecord
 from tests.decide import test_collectives, test_connectivity, test_ddp
-from tests.decide.rank_records import NAMES, PLANNED, TOKENS, Line, common, end, move, stranger, text, unreadable
+from tests.decide.rank_records import NAMES, PLANNED, POD, TOKENS, Harm, Line, common, end, text, with_line, with_rank
 from tests.laws import examples
-
-Harm = Callable[[list[Line]], None]
 
 
 def parsed(record: list[Line]) -> TorchRecord:
@@ -84,34 +81,25 @@ def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
     assert test_connectivity.parsed(text(test_connectivity.lines(pods, slots))).judge(planned) == RecordVerdict(0, [])
 
 
-def too_few(record: list[Line]) -> None:
-    record[0] |= {"ranks": 4, "world": 4}
-
-
-def unfinished(record: list[Line]) -> None:
-    record[-1]["finished"].remove(3)
-
-
 @OF
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (move, "rank 5 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1"),
-        (stranger, "rank 0 runs on node node-0 in no pod of the plan, the plan puts it on pod job-workload-0-0"),
+        (with_rank(5, token=TOKENS[1]), f"rank 5 runs on {POD}2, the plan puts it on {POD}1"),
+        (with_rank(0, token="dd"), f"rank 0 runs on node node-0 in no pod of the plan, the plan puts it on {POD}0"),
         (
-            unreadable,
-            "rank 4 could not read the token of its pod on node node-2: No such file, "
-            "the plan puts it on pod job-workload-0-1",
+            with_rank(4, token="", error="No such file"),
+            f"rank 4 could not read the token of its pod on node node-2: No such file, the plan puts it on {POD}1",
         ),
-        (too_few, "4 ranks ran, the plan has 6 (2 on each of 3 pods)"),
-        (unfinished, "rank 3 on pod job-workload-0-2 did not finish"),
+        (with_line(0, ranks=4, world=4), "4 ranks ran, the plan has 6 (2 on each of 3 pods)"),
+        (lambda record: record[-1]["finished"].remove(3), f"rank 3 on {POD}2 did not finish"),
     ],
 )
 def test_what_is_wrong_is_65_and_names_rank_and_pod(of: Any, harm: Harm, reason: str) -> None:
     record = of.lines()
     harm(record)
     assert judged(of, record) == RecordVerdict(65, [reason])
-    if harm is not unfinished:
+    if "did not finish" not in reason:
         assert judged(of, record[:2]).code == 65, "also when it ends early"
 
 
