@@ -25,6 +25,7 @@ from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Wor
 from agent.workloads.held_rank import invitation
 from tests.cluster.programs.deepep import NEWEST, RELEASES, measured
 from tests.decide.rank_records import TOKENS, common, end, text
+from tests.decide.test_torch_failures import entry, summary
 
 PEERS = tuple(
     PlannedPeer(i, f"job-workload-0-{i}.job", f"10.0.0.{i}", f"node-{i}", (), f"job-workload-0-{i}-x7k2p")
@@ -403,23 +404,11 @@ def test_a_python_without_torch() -> None:
     assert (end.code, end.origin, end.where) == (66, "agent", WHERE)
 
 
-OF_TORCHRUN = """\
-[rank4]: no space left
-[rank5]: Connection closed by peer
-================
-train.py FAILED
-----------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-22_17:02:58
-  rank      : 4 (local_rank: 0)
-  exitcode  : -9 (pid: 93)
-================
-"""
+LAST_LINES = "[rank4]: no space left\n[rank5]: Connection closed by peer\n" + summary(entry(0, 4, -9))
 
 
 def test_a_rank_of_torchrun_without_an_error_file_is_told_with_its_last_lines() -> None:
-    outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(OF_TORCHRUN)})
+    outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(LAST_LINES)})
     end = judged(context("torchrun", "train.py"), outcome).end
     assert (end.code, end.what, end.where) == (1, "rank 4 was killed by SIGKILL", WHERE)
     assert end.why.splitlines()[:2] == ["last lines of its output:", "  [rank4]: no space left"]
@@ -504,8 +493,7 @@ QUIT = "Traceback (most recent call last):\n    if self.quitting: raise BdbQuit\
 @pytest.mark.parametrize(("without", "said"), [(None, "run again with --without 3"), (3, "is in the terminal")])
 def test_a_debugger_without_a_terminal(without: int | None, said: str) -> None:
     marked = "".join(f"[rank3]: {line}\n" for line in QUIT.splitlines())
-    listed = OF_TORCHRUN.replace("rank      : 4", "rank      : 3").replace("exitcode  : -9", "exitcode  : 1")
-    outcome = Outcome(0, statuses={0: 1}, first=0, failures={0: FailedPart(marked + listed)})
+    outcome = Outcome(0, statuses={0: 1}, first=0, failures={0: FailedPart(marked + summary(entry(0, 3, 1)))})
     assert said in judged(context("torchrun", "train.py", wish={"without": without}), outcome).end.why.splitlines()[0]
     tagged = "".join(f"[1,3]<stderr>: {line}\n" for line in QUIT.splitlines())
     outcome = Outcome(1, output=tagged, ranks={**WELL, 3: RankEnd(1, 1.0)})
@@ -762,9 +750,7 @@ def test_ranks_of_all_pods_find_the_libraries_of_their_mpirun_first(program: str
         ),
         ("connectivity", "--sizes=8,0", "--sizes: '8,0' is not a list of sizes in bytes"),
         ("nccl", "all_gather", "nccl: unexpected argument 'all_gather'"),
-        ("nccl", "--repeat=0", "nccl: argument --repeat: '0' is not a whole number"),
         ("nccl", "-g4", "a process has 1 GPU or all 2 of its pod, not 4"),
-        ("deepep", "--min-percent=x", "deepep: argument --min-percent: 'x' is not a number"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_starts(name: str, word: str, what: str) -> None:
