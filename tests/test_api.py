@@ -97,29 +97,9 @@ def test_public_names_say_what_they_are() -> None:
     assert bare == []  # the latter is what dataclasses and tuples say of themselves
 
 
-def test_public_names_are_fully_typed() -> None:
-    untyped = [
-        function.__qualname__
-        for name in NAMES
-        for function in functions(getattr(agent, name))
-        if "return" not in function.__annotations__
-        or any(each.annotation is each.empty for each in parameters(function))
-    ]
-    assert untyped == []
-
-
 def parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
     found = inspect.signature(function).parameters.values()
     return [each for each in found if each.name not in ("self", "cls")]
-
-
-def functions(item: object) -> list[Callable[..., object]]:
-    """A function itself; of a class its own public methods."""
-    if not inspect.isclass(item):
-        assert callable(item)
-        return [item]
-    members = [getattr(item, name) for name in vars(item) if not name.startswith("_") or name == "__init__"]
-    return [each for each in members if inspect.isroutine(each) and each.__module__ != "typing"]
 
 
 def test_type_checkers_see_the_same_names() -> None:
