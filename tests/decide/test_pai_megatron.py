@@ -18,7 +18,7 @@ from agent.decide.plan import Plan, PlannedPeer
 from agent.errors import SettingsError
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
-from agent.workloads.pai_megatron.arguments import OF_SCRIPT, TRAINING
+from agent.workloads.pai_megatron.arguments import OF_SCRIPT
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import SKIPS, read_options
 from agent.workloads.pai_megatron.stages import stages
@@ -66,10 +66,6 @@ def refusal(some: RunContext) -> str:
         made(some)
     assert caught.value.code == 78
     return str(caught.value)
-
-
-def test_the_arguments_have_the_positions_of_the_script() -> None:
-    assert [argument.name for argument in TRAINING] == list(arguments(pods(QWEN3_NEXT))) == POSITIONS
 
 
 def test_qwen3_next_differs_where_the_newest_recipe_does() -> None:

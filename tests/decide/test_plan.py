@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import random
 import zlib
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.facts import Facts
-from agent.decide.order import by_topology, make_plan
+from agent.decide.order import make_plan
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, peer_name, pod_text, to_wire
 
 PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
@@ -134,13 +133,3 @@ def test_a_plan_holds_what_the_facts_say_in_order_of_places_or_indices(topology:
     assert plan.ranks == 24
     assert [plan.node_rank(index) for index in order] == [0, 1, 2]
     assert [entry["rank"] for entry in plan.to_json()["peers"]] == [0, 1, 2]
-
-
-@given(st.dictionaries(st.integers(1, 30), places, max_size=9), st.randoms(use_true_random=False))
-def test_a_plan_does_not_depend_on_who_answered_first(where: dict[int, tuple[str, ...]], chance: random.Random) -> None:
-    some = [facts(index, {"physical_host": place} if place else {}) for index, place in {0: (), **where}.items()]
-    shuffled = list(some)
-    chance.shuffle(shuffled)
-    plan = plan_for(shuffled)
-    assert plan == plan_for(some)
-    assert tuple(p.index for p in plan.peers) == by_topology({f.index: f.places for f in some}).indices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.results_room import KEPT_RUNS, Removal, StoredRun, surplus
+from agent.decide.results_room import KEPT_RUNS, StoredRun, surplus
 
 stored = st.builds(lambda rest, logs: (rest + logs, logs), st.integers(0, 9), st.integers(0, 100))
 
@@ -22,7 +22,3 @@ def test_the_oldest_logs_go_first_and_no_more_than_must(sizes: list[tuple[int, i
     left = sum(one.size for one in kept) - sum(one.logs for one in of_logs)
     assert left <= most or of_logs == with_logs
     assert not of_logs or left + of_logs[-1].logs > most
-
-
-def test_what_has_room_stays() -> None:
-    assert surplus([StoredRun("a", 10, 9), StoredRun("b", 10, 9)], 20) == Removal([], [])

@@ -56,25 +56,20 @@ def test_verdicts(stage: Stage, problem: str, record: stages.StageRecord | None,
 
 
 @pytest.mark.parametrize(
-    ("epoch", "anew"), [("u.0.0", True), ("u.1.0", False), ("u.0.2", False), ("v.0.0", True), ("own", True)]
+    ("made_in", "epoch", "anew"),
+    [
+        *(("u.0.0", "u.0.0", True), ("u.0.0", "u.1.0", False), ("u.0.0", "u.0.2", False), ("u.0.0", "v.1.0", True)),
+        *(("u.0.0", "own", True), ("a.b", "a.c", True), ("x.y.0.0", "x.y.1.0", False)),
+    ],
 )
-def test_anew_means_once_in_a_job(epoch: str, anew: bool) -> None:
+def test_anew_means_once_in_a_job(made_in: str, epoch: str, anew: bool) -> None:
     """A later attempt goes on; a later run with the same epoch was started by a person."""
     stage = MADE._replace(again="FORCE", anew=True)
-    assert stages.judge(stage, "", RECORD, epoch) == (
+    assert stages.judge(stage, "", RECORD._replace(epoch=made_in), epoch) == (
         stages.StageVerdict(True, "FORCE is set", aside=True)
         if anew
         else stages.StageVerdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
     )
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "earlier"),
-    [("u.0.0", "u.1.0", True), ("u.0.0", "u.0.0", False), ("u.0.0", "v.1.0", False), ("a.b", "a.c", False),
-     ("x.y.0.0", "x.y.1.0", True)],
-)  # fmt: skip
-def test_attempts_of_one_job(one: str, other: str, earlier: bool) -> None:
-    assert stages.is_earlier_attempt(one, other) is earlier
 
 
 @pytest.mark.parametrize(

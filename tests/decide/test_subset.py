@@ -47,13 +47,6 @@ def test_pods_left_out(exclude: tuple[str, ...], indices: list[int]) -> None:
     assert chosen(exclude=exclude) == indices
 
 
-def test_nodes_are_counted_after_the_choice() -> None:
-    assert chosen(nodes=2) == [0, 3]
-    assert chosen(nodes=2, exclude=("3",)) == [0, 1]
-    assert chosen(nodes=1, hosts=("2-4",), exclude=("3",)) == [2]
-    assert chosen(nodes=5) == chosen()
-
-
 def test_all_else_of_the_plan_stays() -> None:
     part = subset(PLAN, hosts=["1"], lost={})
     assert (part.epoch, part.slots, part.source, part.warnings) == ("epoch", 8, "A4_LOCATION", ("a warning",))

@@ -21,13 +21,6 @@ def test_streams_do_not_mix_inside_a_line() -> None:
     assert tail.text() == "NCCL INFO\n1048576  262144 float\nno end"
 
 
-def test_the_beginning_goes_first() -> None:
-    tail = Tail(10)
-    for number in range(100):
-        tail.add(1, b"%d\n" % number)
-    assert tail.text() == "97\n98\n99\n"
-
-
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_no_word_is_cut(end: str) -> None:
     """The rest of a secret would not be masked."""
