@@ -85,7 +85,6 @@ def test_overview() -> None:
 
 def test_overview_with_a_baseline() -> None:
     found = page(EXAMPLES["gated"]())
-    assert found.overview is not None
     assert [column.name for column in found.overview.columns][-3:] == ["of baseline", "least", "wrong"]
     assert texts(found.overview)[0][-3:] == ["69 %", "69 %", "0"]
     assert found.sweeps[0].pictures[0].lines[0].label == "baseline"
@@ -205,7 +204,6 @@ def test_a_place_that_is_shorter_than_others() -> None:
 
 def test_startup() -> None:
     found = page(collectives()).startup
-    assert found is not None
     assert [phase.phase for phase in found.phases] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert (found.total, found.phases[-1].last, found.until) == ("9.90 s", "9.90 s", "the first collective was done")
     assert (len(found.bars), found.aggregated) == (4, False)
@@ -220,7 +218,6 @@ def test_startup_without_a_collective_ends_when_the_pods_are_ready() -> None:
     for each in pods:
         del each["phases"]["first-collective"]
     found = page(result("script", pods)).startup
-    assert found is not None
     assert (found.total, found.until) == ("9.40 s", "the last pod was ready")
     assert found.ran.endswith("the processes ran for 5 min 03 s. When a first collective was done is not known.")
 
@@ -231,7 +228,6 @@ def test_a_run_that_was_submitted_later_is_drawn_from_its_submission() -> None:
         started = {"process-started": NOON + 600.2, "ranks-ready": NOON + 601 + index, "process-ended": NOON + 700}
         each["phases"] |= started | {"first-collective": NOON + 603}
     found = page(result("ddp", pods, since=NOON + 600, until=NOON + 701)).startup
-    assert found is not None
     assert (found.since, found.total) == ("the run’s submission", "3.00 s")
     assert found.ran == "From then on, the processes ran for 1 min 37 s."
     assert [(phase.words, phase.first, phase.last) for phase in found.phases] == [
@@ -245,7 +241,7 @@ def test_a_run_that_was_submitted_later_is_drawn_from_its_submission() -> None:
 
 def test_startup_of_many_pods_shows_the_slowest() -> None:
     found = page(many()).startup
-    assert found is not None and found.aggregated
+    assert found.aggregated
     assert len(found.bars) == SLOWEST < MOST_BARS
     assert found.bars[0].label == "pod 61"
     assert found.phases[2].last_pod == "pod 61"
@@ -255,7 +251,7 @@ def test_startup_of_pods_that_came_nowhere() -> None:
     phases: list[dict[str, float]] = [{}, {"agent-started": 5.0}, {"unknown": 1.0, "other": 2.0}]
     assert [page(result("none", [pod(0, phases=one)])).startup for one in phases] == [None] * 3
     found = page(EXAMPLES["none"]()).startup
-    assert found is not None and [bar.label for bar in found.bars] == ["pod 0"]
+    assert [bar.label for bar in found.bars] == ["pod 0"]
 
 
 # pods
