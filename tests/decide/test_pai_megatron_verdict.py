@@ -187,12 +187,6 @@ TRAIN = {"stage": "train", "code": 3, "what": "train: bash run_mcore_qwen3.sh en
          "origin": "workload"}  # fmt: skip
 
 
-def test_a_training_that_dies_keeps_its_code() -> None:
-    found = failed(3, TRAIN)
-    assert (found.code, found.origin, found.what) == (3, "workload", TRAIN["what"])
-    assert found.where.startswith("pod 0, ")
-
-
 def test_a_stage_that_failed_is_not_shown_as_done() -> None:
     """Nor is it said to have ended with 0."""
     record = done("convert") + done("train").replace('"status": 0', '"status": 3')
@@ -215,11 +209,15 @@ def test_megatrons_own_end_at_a_nan_is_65(words: str) -> None:
     assert (found.code, found.origin) == (65, "workload") and "the loss is not a number" in found.what
 
 
-@pytest.mark.parametrize("code", [66, 73, 75, 78])
-def test_what_the_agent_refuses_keeps_its_code_and_words(code: int) -> None:
-    end = {"stage": "model", "code": code, "what": "no", "hint": "do this", "origin": "agent"}
-    found = failed(code, end)
-    assert (found.code, found.what, found.why, found.origin) == (code, "no", "do this", "agent")
+@pytest.mark.parametrize(
+    "end",
+    [TRAIN, *(TRAIN | {"stage": "model", "code": code, "hint": "do this", "origin": "agent"} for code in (66, 75))],
+)
+def test_a_stage_that_ends_keeps_its_code_and_words(end: dict[str, Any]) -> None:
+    found = failed(end["code"], end)
+    assert (found.code, found.what, found.origin) == (end["code"], end["what"], end["origin"])
+    assert found.where.startswith("pod 0, ")
+    assert found.why == (end["hint"] or "train: torchrun ended with exit code 3")
 
 
 def test_stages_that_were_killed_left_nothing() -> None:
