@@ -26,9 +26,9 @@ def peers_at(where: dict[int, Place], source: str = TOPOLOGY) -> dict[int, Place
     return {index: {source: place} if place else {} for index, place in where.items()}
 
 
-@given(one_source)
+@given(one_source, st.sampled_from(SOURCES))
 def test_groups_stay_together_at_every_level_and_are_sorted_by_the_smallest_index_in_them(
-    where: dict[int, Place],
+    where: dict[int, Place], source: str
 ) -> None:
     """Pods without a place come last by index and are counted."""
     located = {index: place + ("",) * (4 - len(place)) for index, place in where.items() if place}
@@ -38,10 +38,10 @@ def test_groups_stay_together_at_every_level_and_are_sorted_by_the_smallest_inde
         place = located[index]
         return [min(other for other in located if located[other][:level] == place[:level]) for level in range(5)]
 
-    order = by_topology(peers_at(where))
+    order = by_topology(peers_at(where, source))
     known = [index for index in order.indices if index in located]
     assert known == sorted(located, key=lambda index: (*smallest(index), index))
-    assert order.source == (TOPOLOGY if located else "")
+    assert order.source == (source if located else "")
     lost = sorted(index for index, place in where.items() if not place)
     if not located:
         assert order.indices == tuple(sorted(where))
@@ -83,17 +83,6 @@ def test_sources_that_no_two_pods_share_are_named_in_the_warning() -> None:
         "pods know their places from different sources (physical_host_topology on 1 of 3, physical_host on 2 of 3): "
         "ranks follow the pod index",
     )
-
-
-def test_the_coarser_source_is_taken_when_only_that_is_shared() -> None:
-    order = by_topology(
-        {
-            0: {TOPOLOGY: ("x", "y", "z", "1"), PHYSICAL: ("c", "r1", "h1")},
-            1: {PHYSICAL: ("c", "r2", "h1")},
-            2: {TOPOLOGY: ("x", "y", "z", "2"), PHYSICAL: ("c", "r1", "h2")},
-        }
-    )
-    assert (order.source, order.indices) == (PHYSICAL, (0, 2, 1))
 
 
 def test_warnings_of_pods_without_a_place() -> None:
