@@ -17,7 +17,7 @@ from agent.workloads import find_workload
 from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.nccl_logs import Logged, Transport
 from agent.workloads.network import NcclNetwork
-from tests.decide import test_ddp
+from tests.decide import test_ddp, test_nccl_logs
 from tests.decide.rank_records import Line, common, end, text
 from tests.test_nccl import table
 from tests.test_workloads import PEERS, context, launched
@@ -95,16 +95,11 @@ def test_a_mistyped_setting_is_refused_before_anything_starts(name: str) -> None
 
 def log(network: str) -> str:
     """What NCCL 2.28 writes; "": it came to nothing, "?": a log of a level that does not say it."""
-    prefix = "node-0:91:140 [0] NCCL INFO"
-    lines = {"": [], "?": ["NCCL version 2.28.9+cuda13.0"]}.get(
-        network,
-        [
-            f"{prefix} NCCL version 2.28.9+cuda13.0",
-            f"{prefix} Using network {network}",
-            f"{prefix} Channel 00/0 : 1[0] -> 0[0] [receive] via NET/{network}/0",
-        ],
-    )
-    return "".join(f"{line}\n" for line in lines)
+    if network in ("", "?"):
+        return "NCCL version 2.28.9+cuda13.0\n" * len(network)
+    channel = f"Channel 00/0 : 1[0] -> 0[0] [receive] via NET/{network}/0"
+    said = ("NCCL version 2.28.9+cuda13.0", f"Using network {network}", channel)
+    return test_nccl_logs.log(*(f"NCCL INFO {line}" for line in said))
 
 
 def judged(

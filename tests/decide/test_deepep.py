@@ -76,8 +76,6 @@ def test_every_release_is_read(name: str, count: int, times: tuple[float | None,
     setting, figures = "SMs 24, NVL chunk 4, RDMA chunk 12", ((70.5, 231.0), (81.25, 265.0), (75.0, 245.0))
     best = [printed.Best(rdma, nvl, setting, time) for (rdma, nvl), time in zip(figures, times, strict=True)]
     assert [found.best[operation] for operation in printed.OPERATIONS] == best
-    few = node(output_of(RELEASES[name]).replace(" passed", "", 1))
-    assert printed.incomplete(few, "pod 1")[0].startswith(f"pod 1: {count - 1} of {count} cases passed")
 
 
 def test_a_case_that_passed_shows_that_a_collective_was_done() -> None:

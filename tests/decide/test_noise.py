@@ -169,9 +169,9 @@ def test_tracebacks_of_ranks_that_come_mixed_are_told_apart() -> None:
     assert [one for one in shown if one.text.strip()] == [HeldLines(0, 0.0, line) for line in saving if line.strip()]
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_ends_that_a_run_was_told(number: int) -> None:
-    end = JobEnd((130, 143, 124)[number], "told to end")
+@pytest.mark.parametrize("code", [130, 143, 124])
+def test_ends_that_a_run_was_told(code: int) -> None:
+    end = JobEnd(code, "told to end")
     assert was_ended(end) and not was_ended(end._replace(origin="workload"))
     assert not was_ended(JobEnd(75, "pod 1 was lost"))
 
