@@ -84,6 +84,15 @@ def agent(tmp_path: Path, pod_process: subprocess.Popen[bytes]) -> Iterator[Fake
         yield agent
 
 
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An agent's run directory, still empty, for commands that are called without a shell's variables."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    monkeypatch.setenv("A4_RUN_DIR", str(directory))
+    return directory
+
+
 Type = Callable[..., Typed]
 Shown = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch

@@ -11,9 +11,9 @@ import pytest
 
 from tests.commands.conftest import ROOT, Call, Type
 from tests.commands.server import FakeAgent, FakeRun
+from tests.commands.test_following import VERBS
 
 KINDS = json.loads((ROOT / "docs" / "answers.schema.json").read_text())["$defs"]
-VERBS = [("run", "connectivity"), ("mpirun", "--", "./a.out"), ("torchrun", "--", "train.py")]
 by_verb = pytest.mark.parametrize("argv", VERBS, ids=lambda argv: argv[0])
 
 

@@ -19,16 +19,14 @@ from tests.commands.conftest import ROOT
 
 
 @pytest.fixture
-def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pod(run_dir: Path) -> Path:
     """The run directory of a pod in a cluster of three, with two runs."""
-    directory = tmp_path / "run"
     for name in ("mpirun-1a2b", "script-3c4d"):
-        (directory / "runs" / name).mkdir(parents=True)
-    (directory / "runs" / "a file").touch()
+        (run_dir / "runs" / name).mkdir(parents=True)
+    (run_dir / "runs" / "a file").touch()
     plan = Plan("e", 8, tuple(PlannedPeer(index, f"job-{index}.a.b", "", "") for index in (0, 2, 1)))
-    (directory / "plan.json").write_text(json.dumps(plan.to_json()))
-    monkeypatch.setenv("A4_RUN_DIR", str(directory))
-    return directory
+    (run_dir / "plan.json").write_text(json.dumps(plan.to_json()))
+    return run_dir
 
 
 def completed(*words: str) -> list[str]:

@@ -17,11 +17,10 @@ from tests.report.examples import NOON, collectives, compared, ddp, write
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, in a pod whose run directory is beside it."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("A4_RUN_DIR", str(tmp_path / "run"))
     return tmp_path / "here"
 
 

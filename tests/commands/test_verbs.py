@@ -47,25 +47,15 @@ STATE: dict[str, Any] = {
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: Patch) -> Path:
-    """An agent's run directory, still empty."""
-    directory = tmp_path / "run"
-    directory.mkdir()
-    monkeypatch.setenv("A4_RUN_DIR", str(directory))
-    monkeypatch.setenv("A4_SECRET_FILE", str(tmp_path / "secret"))
-    (tmp_path / "secret").write_text("s" * 40)
-    return directory
-
-
-@pytest.fixture
 def formed(run_dir: Path) -> Path:
     (run_dir / "plan.json").write_text(json.dumps(PLAN.to_json()))
     return run_dir
 
 
 @pytest.fixture
-def pod(run_dir: Path, monkeypatch: Patch) -> Path:
-    for name, value in POD.items():
+def pod(run_dir: Path, tmp_path: Path, monkeypatch: Patch) -> Path:
+    (tmp_path / "secret").write_text("s" * 40)
+    for name, value in {**POD, "A4_SECRET_FILE": str(tmp_path / "secret")}.items():
         monkeypatch.setenv(name, value)
     return run_dir
 
