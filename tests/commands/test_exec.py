@@ -33,12 +33,8 @@ def life(outputs: list[bytes], errors: dict[int, bytes] | None = None, **end: An
     return live
 
 
-def test_hostnames(agent: FakeAgent, call_command: Call) -> None:
-    agent.submitted = life([b"host-%d\n" % i for i in range(4)])
-    assert call_command("exec", "hostname") == (0, "".join(f"{i}: host-{i}\n" for i in range(4)), "")
-
-
 def test_equal_output_is_shown_once(agent: FakeAgent, call_command: Call) -> None:
+    """How it is shown: tests/decide/test_folding.py."""
     agent.submitted = life([b"a\nb\n", b"c\n", b"a\nb\n", b"a\nb\n"], {1: b"oh\n", 3: b"oh\n"})
     out = "== pods 0,2-3 ==\na\nb\n== pod 1 ==\nc\n"
     assert call_command("exec", "--", "x") == (0, out, "1,3: oh\n")

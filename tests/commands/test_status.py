@@ -46,14 +46,6 @@ def described(state: dict[str, Any], now: float = 1010.0, plan: Plan | None = No
     return describe(from_json(PodState, state), plan, more.pop("alive", 0.0), now, **more)
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    directory = tmp_path / "run"
-    directory.mkdir()
-    monkeypatch.setenv("A4_RUN_DIR", str(directory))
-    return directory
-
-
 def test_no_agent_was_started(run_dir: Path, prints: Prints) -> None:
     told = f"no a4-agent has been started in this pod ({run_dir} holds no state)"
     assert prints("status", code=69) == f"{told}; the pods of a local cluster: a4-agent local status\n"
@@ -83,14 +75,11 @@ def test_a_damaged_state_is_told(run_dir: Path, refused: Prints) -> None:
         assert "state.json is damaged" in refused(71, "status")
 
 
-@pytest.mark.parametrize("alive", [None, 31.0])
-def test_a_dead_agent(alive: float | None) -> None:
-    assert "the agent does not respond: it was killed or hangs" in described(STATE, alive=alive)
-
-
-def test_an_agent_that_has_ended_need_not_live() -> None:
+def test_an_agent_that_shows_no_life_is_told_unless_it_has_ended() -> None:
+    for alive in (None, 31.0):
+        assert "the agent does not respond: it was killed or hangs" in described(STATE, alive=alive)
     text = described(STATE | {"phase": "ended", "end": END}, alive=None)
-    assert "sign of life" not in text
+    assert "does not respond" not in text
     assert text.endswith("the job ended: exit code 75, pod 2 was lost (pod 2)\n  line 1\n  line 2\n")
 
 
@@ -106,14 +95,13 @@ PHASES = {
 }
 
 
-def test_every_phase_in_words() -> None:
+LASTING = {-5: "for 0 s", 0: "for 0 s", 119: "for 119 s", 600: "for 10 min", 9000: "for 2.5 h"}
+
+
+def test_the_first_line_says_the_phase_and_how_long_it_lasts() -> None:
     for phase, words in PHASES.items():
         assert words in described(STATE | {"phase": phase}).splitlines()[0]
-
-
-def test_how_long() -> None:
-    told = {-5: "for 0 s", 0: "for 0 s", 119: "for 119 s", 600: "for 10 min", 9000: "for 2.5 h"}
-    for seconds, words in told.items():
+    for seconds, words in LASTING.items():
         assert described(STATE, 1000.0 + seconds).splitlines()[0].endswith(words)
 
 
@@ -134,11 +122,8 @@ def test_the_current_run() -> None:
         "  output: a4-agent logs script-7",
         "  results on pod 0: /results/runs/script-7",
     ]
-
-
-def test_a_run_with_a_name() -> None:
-    run = RUN | {"name": "lr-0.1", "note": "warm-up", "command": "torchrun train.py --lr 0.1"}
-    assert described(STATE | {"run": run}).splitlines()[2:5] == [
+    named = RUN | {"name": "lr-0.1", "note": "warm-up", "command": "torchrun train.py --lr 0.1"}
+    assert described(STATE | {"run": named}).splitlines()[2:5] == [
         "run script-7 (lr-0.1) by pod 2 (pid 31) on pods 0-2, running for 10 s",
         "  torchrun train.py --lr 0.1  # warm-up",
         "  output: a4-agent logs lr-0.1",
