@@ -83,9 +83,15 @@ class Rendered:
         return self.one("JobSet")
 
     @property
+    def job(self) -> Object:
+        """The spec of the Job in the JobSet."""
+        job: Object = self.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+        return job
+
+    @property
     def pod(self) -> Object:
         """The pod's spec."""
-        pod: Object = self.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod: Object = self.job["template"]["spec"]
         return pod
 
     @property

@@ -22,7 +22,7 @@ def values_of_variables_are_text(rendered: Rendered) -> Iterator[str]:
 def the_pods_are_told_what_they_are(rendered: Rendered) -> Iterator[str]:
     """Variables, against the objects that they speak of."""
     env, spec = rendered.env, rendered.jobset["spec"]
-    job = spec["replicatedJobs"][0]["template"]["spec"]
+    job = rendered.job
     name, subdomain = rendered.jobset["metadata"]["name"], spec["network"]["subdomain"]
     domain = (rendered.values.get("network") or {}).get("clusterDomain", "cluster.local")
     first = f"{name}-workload-0-0.{subdomain}.{rendered.words.namespace}.svc.{domain}"

@@ -76,8 +76,7 @@ def test_a_job_finds_its_networks(engines: Engines) -> None:
         pod = engines.with_settings("network.hostNetwork=false", flag)
         found = rendered(engines, settings)
         networks, parameters = specs(found, "Network"), specs(found, "GKENetworkParamSet")
-        template = pod.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-        wanted = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
+        wanted = json.loads(pod.job["template"]["metadata"]["annotations"]["networking.gke.io/interfaces"])
         assert ["default", *networks] == [one["network"] for one in wanted]
         assert {name: one["parametersRef"]["name"] for name, one in networks.items()} == {
             name: name for name in parameters
@@ -109,8 +108,9 @@ def test_the_topology_has_every_level_that_jobs_ask_for(engines: Engines) -> Non
     (topology,) = specs(rendered(engines, A4), "Topology").values()
     levels = [level["nodeLabel"] for level in topology["levels"]]
     for level in ("block", "sub-block", "host"):
-        job = engines.with_settings("queue=a4", f"tasSettings.level={level}").jobset["spec"]["replicatedJobs"][0]
-        annotations = job["template"]["spec"]["template"]["metadata"]["annotations"]
+        annotations = engines.with_settings("queue=a4", f"tasSettings.level={level}").job["template"]["metadata"][
+            "annotations"
+        ]
         assert annotations["kueue.x-k8s.io/podset-preferred-topology"] in levels
     # Kueue takes it as the lowest level alone.
     assert levels[-1] == "kubernetes.io/hostname"

@@ -87,7 +87,6 @@ def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines) 
 
 
 def test_the_codes_are_a_list_that_kubernetes_takes(engines: Engines) -> None:
-    made = jobset(engines, "workload.restartOn={143,9,75,9}")
-    rules = made["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    rules = engines.with_settings("workload.restartOn={143,9,75,9}").job["podFailurePolicy"]["rules"]
     (codes,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
     assert codes == sorted(set(codes)), "in order, and each once"

@@ -10,11 +10,6 @@ from tests.chart.pod_rules import the_pods_are_told_what_they_are
 from tests.chart.rules import containers, pods
 
 
-def job(rendered: Rendered) -> dict[str, Any]:
-    found: dict[str, Any] = rendered.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
-    return found
-
-
 def volume(rendered: Rendered, path: str) -> dict[str, Any]:
     return {key: value for key, value in rendered.mounts[path].items() if key != "name"}
 
@@ -34,7 +29,7 @@ def test_pods_and_gpus(engines: Engines) -> None:
 
 def test_a_pod_of_the_defaults(engines: Engines) -> None:
     rendered = engines.with_values()
-    made = job(rendered)
+    made = rendered.job
     assert (made["completionMode"], made["backoffLimit"]) == ("Indexed", 0), "each pod is tried once"
     assert made["template"]["spec"]["restartPolicy"] == "Never"
     assert rendered.workload["command"] == ["tini", "--", "a4-agent", "run"]

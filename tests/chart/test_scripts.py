@@ -185,7 +185,7 @@ def test_the_workload_runs_in_the_place_of_an_old_example(run: Run) -> None:
         assert (scripts(rendered), *told) == ([], workload, "false")
         assert rendered.workload.get("args", []) == (["--", *seeds.ARGUMENTS] if workload == "nccl" else [])
         assert f"{key} is an example of the old testbeds: the workload {workload} runs in its place" in rendered.notes
-        rules = rendered.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+        rules = rendered.job["podFailurePolicy"]["rules"]
         (final,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
         assert (1 in final) == workload.startswith("pai-megatron-")
         beside = ("workload.arguments={--own}", f"workload.run={workload}")
