@@ -22,20 +22,28 @@ MOST = 1000
 
 
 @contextmanager
-def answering(server: socket.socket, *texts: bytes) -> Iterator[None]:
-    """One that is asked once for each text."""
+def answering(server: socket.socket, *texts: bytes) -> Iterator[list[bytes]]:
+    """One that is asked once for each text; what it was asked is in the list, in the end."""
+    heard: list[bytes] = []
 
     def serve() -> None:
         for text in texts:
             with server.accept()[0] as connection:
-                connection.recv(4096)
+                heard.append(connection.recv(4096))
                 connection.sendall(text)
 
     thread = threading.Thread(target=serve)
     thread.start()
     with server:
-        yield
+        yield heard
         thread.join(DEADLINE_SECONDS)
+
+
+def listening(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+    return server
 
 
 def refused(ask: Callable[[], object]) -> str:
@@ -67,11 +75,9 @@ def http(body: bytes, length: int | None = None, status: str = "200 OK") -> byte
 )
 def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_server, "MOST_ANSWER", MOST)
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(path := str(tmp_path / "1.sock"))
-    server.listen()
-    with answering(server, text):
-        assert refused(lambda: ask_rank(path, "fr_trace_json", DEADLINE_SECONDS)) == why
+    path = tmp_path / "1.sock"
+    with answering(listening(path), text):
+        assert refused(lambda: ask_rank(str(path), "fr_trace_json", DEADLINE_SECONDS)) == why
 
 
 def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,10 +89,7 @@ def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, mo
 
     nccl = b'{"pg_status":{"0":{"last_enqueued_collective":"5"},"1":{"last_enqueued_collective":"2"}}}'
     gloo = b'{"entries":[{"last_enqueued_collective":9}],"pg_status":{"0":{"last_enqueued_collective":"4"}}}'
-    servers = {name: socket.socket(socket.AF_UNIX) for name in ("11", "12", "13", "14", "x")}
-    for name, server in servers.items():
-        server.bind(str(tmp_path / f"{name}.sock"))
-        server.listen()
+    servers = {name: listening(tmp_path / f"{name}.sock") for name in ("11", "12", "13", "14", "x")}
     servers["14"].close()
     with answering(servers["11"], http(nccl)), answering(servers["12"], http(b'{"pg_status":{}}'), http(gloo)):
         assert entered_operations(str(tmp_path), 1.0) == {11: 7, 12: 4}
@@ -119,26 +122,16 @@ def test_each_recorder_of_a_release_of_torch_is_asked(noted: str | None, asked: 
     if noted:
         (tmp_path / "versions.json").write_text(json.dumps({"torch": noted}))
     hooked = json.dumps(recorded("hooked")).replace('"fake:', '"nccl2:').encode()
-    heard: list[str] = []
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(path := str(tmp_path / "11.sock"))
-    server.listen()
-
-    def serve() -> None:
-        for _ in range(2 * len(asked)):
-            with server.accept()[0] as connection:
-                heard.append(connection.recv(4096).split()[1].decode())
-                body = hooked if "nccl2" in heard[-1] else b'{"version":"2.10"}'
-                status = "404 Not Found" if "nccl_trace" in heard[-1] else "200 OK"
-                connection.sendall(http(body, status=status))
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    asking = Asking(str(tmp_path), 30.0)
-    with server:
-        asking.ask_recorder(11, path)
-        thread.join(DEADLINE_SECONDS)
-    assert heard == asked * 2
+    texts = [
+        http(b'{"version":"2.10"}', status="404 Not Found")
+        if "nccl_trace" in path
+        else http(hooked if "nccl2" in path else b'{"version":"2.10"}')
+        for path in asked * 2
+    ]
+    asking, path = Asking(str(tmp_path), 30.0), tmp_path / "11.sock"
+    with answering(listening(path), *texts) as heard:
+        asking.ask_recorder(11, str(path))
+    assert [request.split()[1].decode() for request in heard] == asked * 2
     assert [group.backend for group in asking.groups[11]] == (["nccl"] if len(asked) > 2 else [])
 
 

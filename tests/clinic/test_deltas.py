@@ -84,9 +84,12 @@ class CountingMachine(PodMachine):
         text = "\n".join(lines) + "\n"
         return re.sub(rf"(Link 0: {changed} \w+: )2", r"\g<1>90000", text) if changed else text
 
+    def read(self, seconds: float = 20.0) -> dict[str, Any]:
+        return read_counters({"PATH": str(self.bin)}, seconds, str(self.root))
+
     def counted(self, uptime: float = 1000.0, seconds: float = 20.0) -> dict[str, Any]:
         self.write("proc/uptime", f"{uptime} 1.00\n")
-        return reduced(read_counters({"PATH": str(self.bin)}, seconds, str(self.root)))
+        return reduced(self.read(seconds))
 
     def found(self, break_it: Callable[[CountingMachine], Any]) -> list[Finding]:
         before = self.counted()
@@ -162,7 +165,7 @@ def test_the_text_of_an_xid_of_nvlink_says_how_bad_it_is(machine: CountingMachin
 
 def test_a_recovery_of_a_link_of_blackwell_is_found(machine: CountingMachine) -> None:
     """Its counter has another name there."""
-    before = {**read_counters({"PATH": str(machine.bin)}, 20.0, str(machine.root)), "nvlink": BLACKWELL.format(4)}
+    before = {**machine.read(), "nvlink": BLACKWELL.format(4)}
     assert [one.state for one in compare(reduced(before), reduced(before), 4, NODE)] == ["ok"]
     (found,) = compare(reduced(before), reduced({**before, "nvlink": BLACKWELL.format(5)}), 4, NODE)
     assert (found.check, found.device, found.severity) == ("NVLink recoveries", "GPU 0", "degraded")
@@ -244,9 +247,6 @@ def test_an_nvidia_smi_that_hangs_costs_its_time_and_nothing_else(machine: Count
 
 def test_links_whose_errors_are_not_known_are_said(machine: CountingMachine) -> None:
     """Drivers for Blackwell print others."""
-    before = {
-        **read_counters({"PATH": str(machine.bin)}, 20.0, str(machine.root)),
-        "nvlink": "GPU 0: B200\n\t Link 0: BER: 1\n",
-    }
+    before = {**machine.read(), "nvlink": "GPU 0: B200\n\t Link 0: BER: 1\n"}
     found = compare(reduced(before), reduced(before), 4, NODE)
     assert [(one.check, one.state) for one in found] == [("NVLink", "unknown")]

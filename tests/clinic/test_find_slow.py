@@ -207,18 +207,21 @@ def test_rails(
     assert verdict.ways.slow_rails == slow_rails and not verdict.ways.links and not verdict.unclear
 
 
+def peers_of(nodes: int) -> list[PlannedPeer]:
+    return [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(nodes)]
+
+
 def test_what_is_slow_on_a_rail() -> None:
     """A GPU that is slow alone is to blame for its rail; one that is well, its NIC."""
-    peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(16)]
     measured = on_rails({3: {5: 0.5}})
     for gpus, part in (({}, "GPU or NIC 3"), ({(5, 3): True}, "GPU 3"), ({(5, 3): False}, "NIC 3")):
-        said = tell(peers, measured, judge(PLACES, measured), "nccl", gpus, {})
+        said = tell(peers_of(16), measured, judge(PLACES, measured), "nccl", gpus, {})
         assert said.what == f"{part} of pod 5 of 16 is slow" and f" {part} slow" in said.table
         (bad,) = [one for one in said.found if one.state == "bad"]
         assert (bad.check, bad.pod, bad.device) == ("NCCL to other pods", 5, part)
     gpus = {(5, rail): False for rail in range(4)}
     everywhere = on_rails({rail: {5: 0.5} for rail in range(4)})
-    said = tell(peers, everywhere, judge(PLACES, everywhere), "nccl", gpus, {})
+    said = tell(peers_of(16), everywhere, judge(PLACES, everywhere), "nccl", gpus, {})
     assert said.what == "network of pod 5 of 16 is slow"
 
 
@@ -274,9 +277,8 @@ def test_who_hangs_is_left_out_after_two_rounds() -> None:
 
 
 def told(nodes: int, sick: dict[int, float]) -> ToldVerdict:
-    peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(nodes)]
     found = play([()] * nodes, sick)
-    return tell(peers, found, judge([()] * nodes, found), "tcp", {}, {})
+    return tell(peers_of(nodes), found, judge([()] * nodes, found), "tcp", {}, {})
 
 
 def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:

@@ -18,11 +18,12 @@ from agent.clinic.find_slow.gathering import Gathered, next_groups
 from agent.clinic.find_slow.stages import MEASURES, low_shares, read_stages
 from agent.clinic.find_slow.telling import tell
 from agent.clinic.find_slow.verdict import PairVerdict, SlowNode, SlowWays
-from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.plan import Plan
 from agent.errors import UsageError
 from agent.paths import shipped
 from agent.workloads import find_workload
 from agent.workloads.base import Outcome
+from tests.clinic.test_find_slow import peers_of
 from tests.test_workloads import context, judged, launched, options
 
 PLACES = [("c", f"b{at // 4}", f"s{at // 2}", f"h{at}") for at in range(8)]
@@ -147,9 +148,8 @@ def test_a_slow_network_and_a_busy_gpu_are_both_named() -> None:
     speeds = [[rank, 0, 350.0 if rank == 1 else 700.0, 3000.0, 50.0, 50.0] for rank in range(4)]
     pairs = [[a, b, 2500.0 if b == 3 else 5000.0, 0] for a in range(4) for b in range(a + 1, 4)]
     rounds = [{"step": "round", "number": at, "pairs": [pairs[at % 3], pairs[5 - at % 3]]} for at in range(5)]
-    peers = tuple(PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(4))
     text = record({**OVER, "rails": 1}, {"step": "gpus", "speeds": speeds}, *rounds, END)
-    found = judged(context("find-slow", plan=Plan("epoch", 0, peers)), Outcome(0, text))
+    found = judged(context("find-slow", plan=Plan("epoch", 0, tuple(peers_of(4)))), Outcome(0, text))
     assert found.end.what == "network of pod 3 of 4 is slow, and GPU 0 of pod 1 is slow"
 
 

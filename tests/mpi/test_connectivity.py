@@ -55,26 +55,20 @@ def held(mpi: Mpi, pods: Pods) -> Iterator[Callable[[], Judgement]]:
         yield lambda: run.finish(process)
 
 
-def kill_daemon(pods: Pods) -> None:
-    pods.pods[1].run("pkill -KILL '^(orted|prted)$'")
-
-
-def end_daemon(pods: Pods) -> None:
-    pods.pods[1].run("pkill -TERM '^(orted|prted)$'")
-
-
-def kill_pod(pods: Pods) -> None:
-    pods.pods[1].process.kill()
+LOSSES: dict[str, Callable[[Pods], object]] = {
+    "pod killed": lambda pods: pods.pods[1].process.kill(),
+    "daemon killed": lambda pods: pods.pods[1].run("pkill -KILL '^(orted|prted)$'"),
+    "daemon ended": lambda pods: pods.pods[1].run("pkill -TERM '^(orted|prted)$'"),
+}
+FIRST, *OTHERS = LOSSES
 
 
 @WITH_5
-@pytest.mark.parametrize(
-    "loss", [kill_pod, *(pytest.param(loss, marks=pytest.mark.faults) for loss in (kill_daemon, end_daemon))]
-)
-def test_a_lost_pod_or_daemon_is_never_success(mpi: Mpi, make_pods: MakePods, loss: Callable[[Pods], None]) -> None:
+@pytest.mark.parametrize("loss", [FIRST, *(pytest.param(loss, marks=pytest.mark.faults) for loss in OTHERS)])
+def test_a_lost_pod_or_daemon_is_never_success(mpi: Mpi, make_pods: MakePods, loss: str) -> None:
     pods = make_pods(3)
     with held(mpi, pods) as wait:
-        loss(pods)
+        LOSSES[loss](pods)
         judgement = wait()
     assert (judgement.end.code, judgement.measurements.record["ranks"]) == (75, 6), judgement
 
