@@ -13,7 +13,7 @@ from agent.workloads.torchrun import Torchrun
 from tests.mpi.conftest import open_mpi_4
 from tests.mpi.pods import End, Pods
 from tests.mpi.runs import Run
-from tests.programs.conftest import with_torch
+from tests.torch_environment import TORCH_PYTHON
 
 ENV = {"OMP_NUM_THREADS": "1", "WORLD_SIZE": "16", "RANK": "5"}
 PROGRAM = """
@@ -36,7 +36,7 @@ def contexts(pods: Pods, count: int, python: str = "") -> list[RunContext]:
     """What the first so many pods know of one run."""
     program = pods.home / "train.py"
     program.write_text(PROGRAM)
-    given = {"workload_python": python or str(with_torch("python"))}
+    given = {"workload_python": python or str(TORCH_PYTHON)}
     wish: dict[str, Any] = {"order": range(count), "env": ENV, "per_node": 1}
     one = Run(open_mpi_4(), pods, [str(program)], "torchrun", given=given, **wish).context
     return [replace(one, index=index) for index in range(count)]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.torch_environment import TORCH
+from tests.torch_environment import TORCH_PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "token-of-this-pod"
@@ -51,7 +51,9 @@ class Done:
 @pytest.fixture(scope="session")
 def forks(no_pod_around_fixtures: None) -> Iterator[subprocess.Popen[bytes]]:
     """The process of ranks.py."""
-    argv = [str(with_torch("python")), str(Path(__file__).with_name("ranks.py"))]
+    if not TORCH_PYTHON.exists():
+        pytest.fail(f"there is no {TORCH_PYTHON}: make setup, or name another by A4_TEST_TORCH", pytrace=False)
+    argv = [str(TORCH_PYTHON), str(Path(__file__).with_name("ranks.py"))]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}  # read when torch is imported
     with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         yield process
@@ -101,15 +103,6 @@ def told(forks: subprocess.Popen[bytes], asked: dict[str, Any]) -> list[tuple[in
         pytest.fail(f"{asked['program']} {asked['args']} does not end: {shown}")
     statuses: list[tuple[int, int]] = json.loads(line)
     return statuses
-
-
-def with_torch(name: str) -> Path:
-    """A program of the environment that has torch."""
-    path = TORCH / "bin" / name
-    if not path.exists():
-        why = f"no {name} in {TORCH}: make setup, or name an environment that has it by A4_TEST_TORCH"
-        pytest.fail(why, pytrace=False)
-    return path
 
 
 def read_record(home: Path) -> list[dict[str, Any]]:

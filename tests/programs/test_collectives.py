@@ -14,7 +14,8 @@ from agent.workloads.collectives import CollectivesRecord
 from agent.workloads.nccl_tests import parse
 from agent.workloads.rank_record import PlannedRanks, read_record
 from agent.workloads.sweeps import MeasuredSweep
-from tests.programs.conftest import ROOT, TOKEN, Done, Ranks, with_torch
+from tests.programs.conftest import ROOT, TOKEN, Done, Ranks
+from tests.torch_environment import TORCH_PYTHON
 
 IN_PLACE_ONLY = {"all_reduce", "broadcast"}
 OUT_OF_PLACE_ONLY = {"alltoall", "sendrecv"}
@@ -217,7 +218,7 @@ print(json.dumps(result))
 
 def test_values_are_exact_for_every_type() -> None:
     """Reduced in the type itself, one rank after the other; a rank that is left out, or a shift, is noticed."""
-    argv, env = [str(with_torch("python")), "-c", VALUES], {"PYTHONPATH": str(ROOT / "entrypoints")}
+    argv, env = [str(TORCH_PYTHON), "-c", VALUES], {"PYTHONPATH": str(ROOT / "entrypoints")}
     result = json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout)
     for name, op, ranks, wrong, unnoticed, never in result["reduced"]:
         assert (wrong, unnoticed, never) == (0, 0, 0), (name, op, ranks)

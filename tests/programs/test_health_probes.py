@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 from agent.clinic.probes.gpu_probe import probe_nccl, probe_one
-from tests.programs.conftest import END_SECONDS, with_torch
+from tests.programs.conftest import END_SECONDS
+from tests.torch_environment import TORCH_PYTHON
 
 
 def environ() -> dict[str, str]:
-    return {**os.environ, "A4_PYTHON": str(with_torch("python")), "CUDA_VISIBLE_DEVICES": ""}
+    return {**os.environ, "A4_PYTHON": str(TORCH_PYTHON), "CUDA_VISIBLE_DEVICES": ""}
 
 
 def test_a_product_on_the_cpu() -> None:
