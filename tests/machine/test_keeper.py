@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -83,7 +84,9 @@ class Storage(SharedMounts):
         return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and self._is_helper(int(pid))]
 
     def _is_helper(self, pid: int) -> bool:
-        argv = command(pid)
+        # One that the kernel is just starting shows no arguments yet, and would be left to another test.
+        while (argv := command(pid)) == [""] and is_python(pid):
+            pass
         return PATH in argv and argv[-3].startswith((str(self.path), str(self.inside(self.path))))
 
     def helper(self) -> int:
@@ -105,6 +108,13 @@ class Storage(SharedMounts):
             self.run_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in self.pids))
         finally:
             self.__exit__(None, None, None)
+
+
+def is_python(pid: int) -> bool:
+    try:
+        return os.path.samefile(f"/proc/{pid}/exe", sys.executable)
+    except OSError:  # it has ended
+        return False
 
 
 class Talk:
