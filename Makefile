@@ -58,7 +58,7 @@ test-image: ## the CPU image, really built: root, podman, four minutes
 	@scripts/setup.sh image
 	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
 
-test-kubernetes: ## the chart before a real API server, JobSet, Kueue and a real kubelet: root, Go; the first time 13 minutes and 6 GB of caches
+test-kubernetes: ## the chart before a real API server, JobSet, Kueue and a real kubelet: root, Go; the first time 13 minutes and 7 GB of caches
 	@scripts/setup.sh kubernetes
 	@$(bin)/python -m tests.kubernetes.programs >/dev/null
 	@scripts/test-image.sh $(bin)/python -m tests.image.archive >/dev/null

@@ -70,16 +70,16 @@ def test_nothing_is_kept_of_good_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "said"),
+    ("tests", "options", "said"),
     [
-        (CRASHING, "(no results: exit code 3)"),
-        (HANGING, "(no results: it hung)"),
-        ("import nowhere", "test_it.py"),
+        (CRASHING, [], "(no results: exit code 3)"),
+        (HANGING, ["--limit", "1"], "(no results: it hung)"),
+        ("import nowhere", [], "test_it.py"),
     ],
     ids=["a crash", "a hang", "not collected"],
 )
-def test_what_gives_no_results_is_a_failure(tests: str, said: str, tmp_path: Path) -> None:
-    code, lines = steady(tmp_path, tests, "--runs", "1", "--seed", "1", *(["--limit", "1"] * (tests == HANGING)))
+def test_what_gives_no_results_is_a_failure(tests: str, options: list[str], said: str, tmp_path: Path) -> None:
+    code, lines = steady(tmp_path, tests, "--runs", "1", "--seed", "1", *options)
     assert code == 1
     assert f"1 of 1 {said}, first with seed 1" in lines
 

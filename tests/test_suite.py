@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ from tests.deadlines import (
     refuse_short,
     short_deadline,
 )
-from tests.durations import objection
-from tests.scheduling import next_unit
+from tests.durations import objection, renewed
+from tests.scheduling import CHUNK, MAKES_WAY, next_unit, units
 
 TESTS = Path(__file__).parent
 
@@ -170,7 +171,18 @@ def test_local_clusters_are_started_where_their_limits_are_looked_at() -> None:
 
 REAL = [f"tests/{place}/test_x.py::test_{n}" for place in ("workbench/local", "cluster") for n in range(10)]
 MPI = [f"tests/mpi/test_x.py::test_{n}" for n in range(10)]
-PURE = ["tests/decide/test_y.py::test_0"]
+PURE = [f"tests/decide/test_y.py::test_{n}" for n in range(CHUNK + 1)]
+
+
+def test_real_clusters_are_given_out_one_by_one() -> None:
+    found = units([*PURE, *REAL])
+    assert [found[nodeid] for nodeid in REAL] == REAL
+    assert Counter(found[nodeid] for nodeid in PURE) == {"chunk 0": CHUNK, "chunk 1": 1}
+
+
+def test_tests_that_share_a_cluster_go_to_one_worker() -> None:
+    own, of_conftest = "tests/cluster/test_silence.py", "tests/mpi/test_mpirun.py"
+    assert set(units([f"{own}::test_a", f"{of_conftest}::test_b", *REAL]).values()) == {own, of_conftest, *REAL}
 
 
 def test_only_some_workers_take_real_clusters_and_the_longest_first() -> None:
@@ -197,3 +209,23 @@ def test_a_test_that_takes_too_long_on_an_idle_machine_is_refused() -> None:
 def test_tests_that_are_no_longer_slow_are_not_listed_as_such() -> None:
     figures = durations.read()
     assert [test for test in durations.slower() if figures.get(test, 0.0) <= durations.LONGEST_SECONDS] == []
+
+
+def test_figures_are_renewed_by_file() -> None:
+    old = {"tests/mpi/test_a.py::test_gone": 9.0, "tests/mpi/test_b.py::test_stays": 2.0}
+    measured = [
+        ("tests/mpi/test_a.py::test_new[1]", 0.26),
+        ("tests/mpi/test_a.py::test_new[2]", 0.71),
+        ("tests/decide/test_c.py::test_quick", 0.1),
+        ("tests/decide/test_c.py::test_slow", 7.0),
+    ]
+    assert renewed(old, measured, ("tests/mpi/",)) == {
+        "tests/decide/test_c.py::test_slow": 7.0,
+        "tests/mpi/test_a.py::test_new": 0.7,
+        "tests/mpi/test_b.py::test_stays": 2.0,
+    }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_test_without_a_cluster_makes_way() -> None:
+    assert os.getpriority(os.PRIO_PROCESS, 0) == MAKES_WAY

@@ -108,9 +108,8 @@ def test_the_topology_has_every_level_that_jobs_ask_for(engines: Engines) -> Non
     (topology,) = specs(rendered(engines, A4), "Topology").values()
     levels = [level["nodeLabel"] for level in topology["levels"]]
     for level in ("block", "sub-block", "host"):
-        annotations = engines.with_settings("queue=a4", f"tasSettings.level={level}").job["template"]["metadata"][
-            "annotations"
-        ]
+        pod = engines.with_settings("queue=a4", f"tasSettings.level={level}").job["template"]
+        annotations = pod["metadata"]["annotations"]
         assert annotations["kueue.x-k8s.io/podset-preferred-topology"] in levels
     # Kueue takes it as the lowest level alone.
     assert levels[-1] == "kubernetes.io/hostname"

@@ -16,7 +16,7 @@ from tests.image.images import Host, build_images, podman
 
 @pytest.fixture(scope="session", autouse=True)
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """All images are built."""
+    """With what all images were built, which they are by then."""
     if Path("/proc/1/comm").read_text().strip() != "tini":
         pytest.fail("run them by `make test-image`: what they make is to be gone when they end", pytrace=False)
     for program in ("podman", "runc", "debootstrap"):

@@ -83,6 +83,14 @@ def test_connectivity_completes_in_other_images(
     assert "connectivity is good: 4 ranks on 2 pods" in said and f"(Open MPI {mpi})" in said
 
 
+def test_a_program_that_the_image_lacks_ends_the_job(bed: Bed, namespace: str) -> None:
+    bed.install("job", namespace, {**REAL, "workload.gpus": "2", "workload.run": "nccl"})
+    assert bed.ended("job", namespace) == "Failed"
+    end = terminated(bed.pods("job", namespace)[0])
+    message = json.loads(end["message"])
+    assert (end["exitCode"], message["code"]) == (66, 66) and "all_reduce" in message["what"], message
+
+
 def test_pods_that_stay_pass_their_probes_and_obey_kubectl(bed: Bed, namespace: str) -> None:
     bed.install("job", namespace, {**REAL, "workload.gpus": "4", "workload.terminationGracePeriodSeconds": "60"})
     pods = bed.formed("job", namespace, 2)

@@ -14,8 +14,9 @@ import pytest
 
 from agent.decide.run_marks import own_cgroup
 from agent.errors import SystemFault, UsageError
+from agent.machine.run_processes import remove_cgroup
 from agent.workbench.local.access import connect
-from agent.workbench.local.cgroups import enter_cgroup, remove_left_cgroups
+from agent.workbench.local.cgroups import cluster_cgroup, enter_cgroup, remove_left_cgroups
 from agent.workbench.local.client import LocalCluster
 from agent.workbench.local.sockets import running_clusters
 from tests.workbench.local.helpers import (
@@ -193,6 +194,40 @@ def test_a_cluster_is_built_while_others_remove_what_seems_left() -> None:
             built.set()
             remover.join()
         assert len(cgroups_of(cluster.name)) == 1 + 1 + 1
+
+
+_LOSES_IT_ONCE = """
+import os, sys
+from agent.workbench.local import cgroups
+
+makes, lost = os.mkdir, []
+
+def mkdir(name, *rest, dir_fd=None):
+    makes(name, *rest, dir_fd=dir_fd)
+    if dir_fd is not None and not lost:
+        os.rmdir(name, dir_fd=dir_fd)
+        lost.append(name)
+
+os.mkdir = mkdir
+cluster = cgroups.enter_cluster_cgroup(sys.argv[1])
+if not os.fork():
+    lost.clear()
+    cgroups.enter_cgroup(cluster, "pod-0")
+    print(lost, open("/proc/self/cgroup").read())
+    sys.exit()
+os.wait()
+print(lost, open("/proc/self/cgroup").read())
+"""
+
+
+def test_a_cgroup_that_others_remove_before_a_process_is_in_it_is_made_again() -> None:
+    """The supervisor's own, and that of a pod."""
+    path = cluster_cgroup(f"loses-{os.getpid()}")
+    argv = [sys.executable, "-u", "-c", _LOSES_IT_ONCE, path]
+    said = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    for name in ("pod-0", "supervisor"):
+        assert f"['{name}']" in said and f"{os.path.basename(path)}/{name}\n" in said, said
+    eventually(lambda: remove_cgroup(path))
 
 
 def test_a_cluster_that_cannot_be_built_says_why_and_leaves_nothing() -> None:
