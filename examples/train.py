@@ -45,8 +45,11 @@ def main() -> None:
         if args.checkpoint:
             torch.save(layers.state_dict(), args.checkpoint)
         print(f"trained on {dist.get_world_size()} ranks", flush=True)
-    dist.barrier()  # gloo may abort a rank that ends right after its last backward() (pytorch#190489)
+    dist.barrier()
     dist.destroy_process_group()
+    if gpu is None:
+        # A thread of gloo may still hold an object of Python's, and would abort an ordinary end (pytorch#190489).
+        os._exit(0)
 
 
 if __name__ == "__main__":
