@@ -131,7 +131,7 @@ def test_a_training_is_looked_at_killed_and_goes_on(
         assert client.wait(RUN_SECONDS) == 1, [one.result()[-2000:] for one in said]
     assert healthy.status == "moves" and not healthy.culprits, healthy
     assert (stopped.status, blamed(stopped)) == ("hangs", {1: "stopped"}), stopped
-    assert "rank 1 was killed by SIGKILL" in kept(trial, "megatron-killed")["verdict"]["what"]
+    assert "rank 1 was killed by SIGKILL" in kept(trial, "megatron-killed")["verdict"]["why"]
 
     (saved,) = (path.parent for path in place.glob(TRACKERS))
     reached, _ = newest_checkpoint(str(saved), StoredFiles({})) or (0, "")
