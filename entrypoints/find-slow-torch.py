@@ -22,6 +22,7 @@ from typing import Any
 
 from find_slow_member import FollowingMember, JsonLines, Say, Work, held_port
 from find_slow_tcp import REPEATS, Exchange
+from loaded_nccl import loaded_nccl
 
 MIB = 1 << 20
 MOST_BYTES = {"nccl": 256 * MIB, "gloo": 64 * MIB}
@@ -67,8 +68,8 @@ def imported() -> tuple[Any, dict[str, Any]]:
     if not torch.distributed.is_available():
         return None, {"why": f"torch {torch.__version__} has no torch.distributed"}
     torch.set_num_threads(1)
-    built = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() and torch.version.cuda else ()
-    return torch, {"torch": str(torch.__version__), "nccl": ".".join(map(str, built)), "why": ""}
+    nccl = loaded_nccl(torch) if torch.distributed.is_nccl_available() and torch.version.cuda else ()
+    return torch, {"torch": str(torch.__version__), "nccl": ".".join(map(str, nccl)), "why": ""}
 
 
 def count_gpus(torch: Any, say: Say) -> None:

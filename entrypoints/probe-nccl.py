@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from loaded_nccl import loaded_nccl
+
 SINCE = (2, 31)
 RANKS = 2
 DIAGNOSE = {"NCCL_RUN_DIAGNOSTICS": "1", "NCCL_RUN_RAS_DIAGNOSTICS": "1", "NCCL_RAS_ENABLE": "1"}
@@ -38,7 +40,7 @@ def main() -> str:
         return f"torch cannot be imported: {error}"
     if torch.cuda.device_count() < RANKS:
         return f"torch {torch.__version__} finds {torch.cuda.device_count()} GPUs, and it takes {RANKS}"
-    version = torch.cuda.nccl.version()
+    version = loaded_nccl(torch)
     if version[:2] < SINCE:
         return f"NCCL {'.'.join(map(str, version))} has no diagnostics: {'.'.join(map(str, SINCE))} was the first"
     with tempfile.TemporaryDirectory() as directory:

@@ -1,6 +1,6 @@
 """What the rank programs beside this file share: how ranks meet, what they exchange, their record, how they end.
 
-For Pythons with torch 2.4 or later, started by torchrun; standard library, torch and record.py only. Environment,
+For Pythons with torch 2.4 or later, started by torchrun; standard library, torch, record.py and loaded_nccl.py. Environment,
 besides torchrun's:
 
   A4_TOKEN_FILE   file, the same path on every pod, with the token that the agent gave this pod
@@ -36,6 +36,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from loaded_nccl import loaded_nccl
 from record import RecordFile, identity
 from torch.distributed.elastic.multiprocessing.errors import record as keep_cause
 
@@ -186,7 +187,7 @@ def versions(backend: str) -> dict[str, str]:
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
     if backend == "nccl":
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["nccl"] = ".".join(map(str, loaded_nccl(torch)))
     return found
 
 

@@ -214,7 +214,7 @@ def test_the_libraries_of_a_fabric_are_looked_for(machine: PodMachine) -> None:
         (lambda m: m.says("python", "", 3), 2, "probe ended with 3"),
         (lambda m: setattr(m, "run", "ddp-1"), 2, "ddp-1 has the cluster"),
         (lambda m: m.probe("", blind="NCCL 2.23.4 has no diagnostics"), 1, "NCCL 2.23.4 has no diagnostics"),
-        (lambda m: m.probe("", nccl=HEALTHY_NCCL.rpartition("node042")[0]), 1, "did not end its diagnostics in time"),
+        (lambda m: m.probe("", nccl=HEALTHY_NCCL.rpartition("vm:")[0]), 1, "did not end its diagnostics in time"),
         (lambda m: m.overrides.pop("torch"), 1, "torch names no NCCL"),
         (override("torch", {"problem": "A4_PYTHON=python9 is not on PATH (/bin)"}), 1, "python9 is not on PATH"),
         (override("clock", {}), 1, "did not say within 0.5 s"),
@@ -343,6 +343,13 @@ def test_lines_of_nccl(line: str, check: str, good: bool | None, severity: str) 
     (found,) = nccl_diag.parse(text)
     assert (found.check, found.good, found.severity) == (check, good, severity)
     assert found.text == line.partition("]")[2].strip()
+
+
+@pytest.mark.parametrize("version", ["2.31.2", "2.32.3"])
+def test_what_nccl_said_of_two_healthy_gpus(version: str) -> None:
+    found = list(nccl_diag.parse((RECORDED / f"nccl-{version}-diagnostics.txt").read_text()))
+    assert {"p2p", "NVLink", "ECC", "GPU inventory", "NCCL environment"} < {one.check for one in found}
+    assert all(one.good for one in found)
 
 
 # Pods that differ
