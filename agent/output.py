@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -15,6 +16,9 @@ STDOUT, STDERR, AGENT = 1, 2, 3
 """Streams of what a pod prints: the workload's two, and the agent's own lines."""
 _when_color = "auto"
 _printing: Callable[[bytes], AbstractContextManager[object]] = nullcontext
+_LOST_RACE = re.compile(rb"(?m)^\[\S+:\d+\] plm:rsh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=.*\n")
+"""mpirun says this where the ssh that it starts has begun before mpirun could give it a process group. ssh has made one
+for itself by then: nothing is wrong."""
 HELD_SECONDS = 0.5
 HELD_BYTES = 65536
 
@@ -139,9 +143,11 @@ class Lines:
         self._write(source, self._held.pop(source, (0.0, b""))[1])
 
     def _write(self, source: tuple[int, int], text: bytes) -> None:
+        pod, stream = source
+        if self._whole and stream == STDERR:
+            text = _LOST_RACE.sub(b"", text)
         if not text:
             return
-        pod, stream = source
         target = self._targets[stream]
         unended = self._unended.pop(self._screens[target], None)
         if self._label:

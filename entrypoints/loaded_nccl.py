@@ -8,7 +8,7 @@ from typing import Any
 
 
 def loaded_nccl(torch: Any) -> tuple[int, ...]:
-    """Its version, as (2, 28, 9). `torch` is the module; its own number counts where NCCL is a part of torch's library."""
+    """Its version, as (2, 28, 9). `torch`, the module, knows it where NCCL is a part of torch's own library."""
     code = ctypes.c_int()
     try:
         ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD).ncclGetVersion(ctypes.byref(code))

@@ -1,7 +1,7 @@
 """What the rank programs beside this file share: how ranks meet, what they exchange, their record, how they end.
 
-For Pythons with torch 2.4 or later, started by torchrun; standard library, torch, record.py and loaded_nccl.py. Environment,
-besides torchrun's:
+For Pythons with torch 2.4 or later, started by torchrun; standard library, torch, record.py and loaded_nccl.py only.
+Environment, besides torchrun's:
 
   A4_TOKEN_FILE   file, the same path on every pod, with the token that the agent gave this pod
   A4_RECORD       file on rank 0's pod that the record is written to; not set: no record

@@ -81,8 +81,8 @@ def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers of two groups are added up, and gloo's count where NCCL's recorder is empty. One of the others hangs,
-    one is gone, and one has a name that no rank leaves."""
+    """The numbers of two groups are added up, and gloo's count where NCCL's recorders are empty. One of the others
+    hangs, one is gone, and one has a name that no rank leaves."""
 
     def no_thread(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -91,7 +91,7 @@ def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, mo
     gloo = b'{"entries":[{"last_enqueued_collective":9}],"pg_status":{"0":{"last_enqueued_collective":"4"}}}'
     servers = {name: listening(tmp_path / f"{name}.sock") for name in ("11", "12", "13", "14", "x")}
     servers["14"].close()
-    with answering(servers["11"], http(nccl)), answering(servers["12"], http(b'{"pg_status":{}}'), http(gloo)):
+    with answering(servers["11"], http(nccl)), answering(servers["12"], *(3 * [http(b'{"pg_status":{}}')]), http(gloo)):
         assert entered_operations(str(tmp_path), 1.0) == {11: 7, 12: 4}
     assert entered_operations(str(tmp_path / "nothing"), 1.0) == {}
     with monkeypatch.context() as pod:

@@ -17,7 +17,7 @@ from agent.clinic.why.deciding import diagnose
 from agent.clinic.why.dump import read_dump
 from agent.clinic.why.fitting import compact, fit, size_of
 from agent.clinic.why.ras import least, read_ras, since
-from agent.clinic.why.recorder import NO_ENTRIES, read_recorder, without_gloo
+from agent.clinic.why.recorder import NO_ENTRIES, read_hooked, read_recorder
 from agent.clinic.why.records import (
     MOST_BYTES,
     Collected,
@@ -35,7 +35,7 @@ from agent.clinic.why.roles import SeenProcess, roles
 from agent.clinic.why.sources import NAMES
 from agent.clinic.why.stacks import frame_text, read_py_spy, same_holder
 from agent.decide.diagnosis import SourceName
-from tests.clinic.recordings import recorded
+from tests.clinic.recordings import DIRECTORY, recorded
 
 READERS: Mapping[SourceName, Callable[..., Any]] = {
     "processes": roles,
@@ -58,31 +58,56 @@ def test_every_source_has_a_reader_that_is_tested_and_a_row_on_the_page() -> Non
 
 def hooked(completed: int, backend: str = "nccl2") -> str:
     """What torch's hook recorded for a backend that does not record itself: the answer of torch 2.15 for its `fake`
-    one, under the name of another. `completed`: `op_id` of the last that is over, by the sources of the hook."""
+    one, under the name of another. `completed`: `op_id` of the last that is over. torch's handler leaves
+    out entries of what is over, by its source."""
     text = json.dumps(recorded("hooked")).replace('"fake:', f'"{backend}:')
     answer: dict[str, Any] = json.loads(text)
     answer["pg_status"]["0"]["last_completed_collective"] = str(completed)
-    for entry in answer["entries"]:
-        if entry["op_id"] <= completed:
-            entry |= {"state": "completed", "time_discovered_started_ns": 1, "time_discovered_completed_ns": 1}
+    answer["entries"] = [entry for entry in answer["entries"] if entry["op_id"] > completed]
     return json.dumps(answer)
 
 
-@pytest.mark.parametrize(("completed", "over"), [(-1, 0), (0, 1), (2, 3), (3, 3), (4, 4), (5, 5)])
+@pytest.mark.parametrize(("completed", "over"), [(-1, 0), (0, 1), (2, 3), (3, 3), (4, 4)])
 @pytest.mark.parametrize("backend", ["nccl2", "nccl-lazy"])
 def test_a_recorder_that_torch_s_hook_fills(completed: int, over: int, backend: str) -> None:
     """A send counts among operations, the first has the number 0, and nothing says whether a GPU has begun one."""
-    (group,) = read_recorder(hooked(completed, backend)).groups
+    (group,) = read_hooked(hooked(completed, backend), []).groups
     assert (group.backend, group.entered, group.completed, group.started) == ("nccl", 5, over, None)
     assert (group.ranks, group.description) == ((0, 1), "default_pg")
     assert group.recent[-1].name == "barrier"
 
 
-def test_an_answer_for_gloo_is_not_one_for_another_backend() -> None:
-    gloo = read_recorder(json.dumps(recorded("sleep")["0"]["recorder"]))
-    assert gloo.groups and without_gloo(gloo).groups == ()
-    nccl = read_recorder(hooked(3))
-    assert without_gloo(nccl) == nccl
+def test_a_rank_that_waits_in_nothing_has_its_numbers() -> None:
+    """A send is among them."""
+    (group,) = read_hooked(hooked(5), []).groups
+    assert (group.backend, group.entered, group.completed, group.recent) == ("nccl", 6, 6, ())
+    assert (group.ranks, group.description) == ((0, 1), "default_pg")
+    nobody = json.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}})
+    assert read_hooked(nobody, []) == ((), NO_ENTRIES)
+
+
+@pytest.mark.parametrize(
+    ("entered", "made", "found"),
+    [
+        ({3: 4, 11: 90}, ["0", "7", "2"], {"7": 4, "2": 90}),
+        ({3: 4, 11: 90}, ["0", "2", "7"], {"2": 4, "7": 90}),
+        ({3: 4, 11: 90}, [], {"2": 90, "7": 90}),
+        ({3: 4}, ["0", "7", "2"], {"2": 4, "7": 4}),
+        ({}, ["0", "7", "2"], {"2": 0, "7": 0}),
+    ],
+    ids=["in order", "in another order", "order not known", "one was not used", "none was used"],
+)
+def test_groups_in_which_a_rank_waits_in_nothing(
+    entered: dict[int, int], made: list[str], found: dict[str, int]
+) -> None:
+    """It waits in the group of all. Numbers that may be those of several groups count as the highest of them."""
+    answer = json.loads(hooked(4))
+    answer["pg_config"] |= {name: {"name": name, "desc": "", "ranks": "[0, 1]"} for name in ("2", "7")}
+    answer["pg_status"] |= {str(one): {"last_enqueued_collective": str(count - 1)} for one, count in entered.items()}
+    world, *others = read_hooked(json.dumps(answer), made).groups
+    assert (world.group, world.entered, world.completed) == ("0", 5, 4)
+    assert {one.group: one.entered for one in others} == found
+    assert all(one.completed == one.entered for one in others)
 
 
 def test_a_gloo_recorder() -> None:
@@ -212,6 +237,15 @@ def test_ras_in_json_lists_those_behind_and_not_the_minority() -> None:
     assert ras.status == "MISMATCH"
     assert least(communicator.counts) == RasCount("", 55, "1-3")
     assert [one.rank for one in communicator.odd] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["ras-2.31.2.json", "ras-2.32.3.json", "ras-2.32.3.txt"])
+def test_what_ras_said_of_two_ranks_on_two_gpus(name: str) -> None:
+    """Rank 0 had launched one operation more."""
+    ras = ras_of((DIRECTORY / name).read_text())
+    (communicator,) = ras.communicators
+    assert (ras.status, communicator.size) == ("MISMATCH", 2)
+    assert least(communicator.counts)[1:] == (20, "1")
 
 
 def test_ras_in_json_names_ranks_that_are_alike() -> None:

@@ -16,6 +16,7 @@ from agent.machine.cgroup_limits import cpu_quota, memory_kills, memory_limit
 from agent.machine.nics import nics, rdma
 from agent.machine.resources import cpu_model, gpus, memory_total, module_version, resources, shm
 from agent.machine.versions import cuda_toolkit, libraries, mpi, nccl_of, torch
+from agent.paths import shipped
 
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -354,6 +355,19 @@ def test_torch_has_an_nccl_of_its_own(tmp_path: Path) -> None:
     assert torch(python, environ, ENVIRON["PATH"])["nccl"]["lacks"] == ["ncclCommWindowRegister"]
     compiled(library, "int x;")
     assert "is it built in?" in nccl_of(str(library), environ, ENVIRON["PATH"])["problem"]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("preloaded", "version"), [(True, (2, 32, 3)), (False, (2, 28, 9))])
+def test_the_nccl_that_a_process_has_loaded(tmp_path: Path, preloaded: bool, version: tuple[int, int, int]) -> None:
+    """torch's own number is that of the NCCL with which it was built."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(shipped('entrypoints', 'loaded_nccl.py')).parent)!r})\n"
+        "from types import SimpleNamespace as N; from loaded_nccl import loaded_nccl\n"
+        "print(loaded_nccl(N(cuda=N(nccl=N(version=lambda: (2, 28, 9))))))"
+    )
+    environ = {**ENVIRON, "LD_PRELOAD": str(nccl(tmp_path, 23203)) if preloaded else ""}
+    assert ask("it", [sys.executable, "-c", code], environ, 10) == ProgramAnswer(f"{version}\n")
 
 
 def test_a_python_without_torch(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ class Asking:
 
     def _recorded(self, path: str, pid: int) -> recorder.Recorded:
         found = recorder.Recorded((), "")
+        made = list(groups_of(self._directory, pid))
         for backend, (handler, query) in self._recorders.items():
             try:
                 raw = ask_rank(path, handler, self._at_most(ANSWER_SHARE), query)
@@ -115,8 +116,8 @@ class Asking:
                     continue  # a torch without NCCL
                 raise
             self._keep(f"{pid}.{backend}.json", raw)
-            read = recorder.read_recorder(raw)
-            found = recorder.both(found, recorder.without_gloo(read) if backend in HOOKED else read)
+            read = recorder.read_hooked(raw, made) if backend in HOOKED else recorder.read_recorder(raw)
+            found = recorder.both(found, read)
         return found
 
     def _keep(self, name: str, raw: bytes) -> None:

@@ -25,11 +25,10 @@ class RecorderHandler(NamedTuple):
 
 RECORDERS = {"gloo": RecorderHandler("fr_trace_json"), "nccl": RecorderHandler("dump_nccl_trace_json")}
 HOOKED = {backend: RecorderHandler("fr_trace_json", f"?backend={backend}") for backend in HOOKED_BACKENDS}
-"""A torch that does not know them answers for gloo."""
+"""A torch that does not know these backends answers for gloo."""
 HOOKED_SINCE = (2, 15)
-COUNTERS = (RECORDERS["nccl"]._replace(query="?includecollectives=false"), RECORDERS["gloo"])
-"""NCCL's first, without its entries; gloo's has no such option. Neither have those of HOOKED, whose ranks train over
-NCCL: they are not asked every few seconds."""
+COUNTERS = (RECORDERS["nccl"]._replace(query="?includecollectives=false"), *HOOKED.values(), RECORDERS["gloo"])
+"""NCCL's without its entries; those of HOOKED show only what is not over; gloo's is large and comes last."""
 ENTERED = re.compile(rb'"last_enqueued_collective":\s*"?(\d+)')
 MOST_ANSWER = 64 << 20
 MOST_AT_ONCE = 8

@@ -4,13 +4,14 @@ Both have the same shape, which torch calls version 2.10 since 2.8: `entries`, `
 texts in one and numbers in the other. gloo gives no ranks in `pg_config`, and a name for a group only in its entries.
 
 From torch 2.15 on NCCL is by default a backend that does not record itself, `nccl2`: a hook of torch's does, which
-sees no operation start. It and gloo count operations in `pg_status` with sends and receives.
+sees no operation start, and over the socket it shows no operation that is over. It and gloo count operations in
+`pg_status` with sends and receives.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from agent.clinic.why.records import MOST_RECENT, GroupProgress, Operation
@@ -38,6 +39,39 @@ def read_recorder(text: str | bytes) -> Recorded:
     return from_dump(data)
 
 
+def read_hooked(text: str | bytes, made: Sequence[str]) -> Recorded:
+    """The answer of `fr_trace_json` for one of HOOKED_BACKENDS. `made`: names of the process's groups, in the order in
+    which it made them."""
+    found = read_recorder(text)
+    data = json_object(text)
+    groups = found.groups + tuple(_without_entries(data, made))
+    return Recorded(groups, "" if groups else found.why)
+
+
+def _without_entries(data: Mapping[str, Any], made: Sequence[str]) -> Iterator[GroupProgress]:
+    """Groups in which the process waits for nothing. `entered` is never too low: it counts sends and receives, and is
+    the highest that the process has where it is not clear which group of torch's numbers has which name."""
+    entries = [entry for entry in _list(data.get("entries")) if isinstance(entry, Mapping)]
+    config, statuses = _mapping(data.get("pg_config")), _mapping(data.get("pg_status"))
+    shown, numbers = {_group(entry)[0] for entry in entries}, {str(entry.get("pg_id")) for entry in entries}
+    order = {name: at for at, name in enumerate(made)}
+    names = sorted(config.keys() - shown, key=lambda name: order.get(name, len(order)))
+    # torch numbers the groups of a process as it makes them; one that has entered nothing has no status.
+    entered = [
+        _count(statuses[number]) for number in sorted(statuses.keys() - numbers, key=lambda one: _number(one) or 0)
+    ]
+    if len(names) != len(entered) or (len(names) > 1 and not order.keys() >= {*names}):
+        entered = [max(entered, default=0)] * len(names)
+    for name, count in zip(names, entered, strict=True):
+        yield _with_config(GroupProgress(name, "nccl", count, completed=count), config)
+
+
+def _count(status: Any) -> int:
+    """How many operations were entered, by a number that begins with 0."""
+    last = _number(_mapping(status).get("last_enqueued_collective"))
+    return 0 if last is None else last + 1
+
+
 def from_dump(data: Mapping[str, Any]) -> Recorded:
     """The same from a dump that was read already."""
     entries = [entry for entry in _list(data.get("entries")) if isinstance(entry, Mapping)]
@@ -52,12 +86,6 @@ def both(first: Recorded, second: Recorded) -> Recorded:
     """The answers of gloo's and of NCCL's recorder as one: where a process has both, both count."""
     groups = first.groups + second.groups
     return Recorded(groups, "" if groups else first.why or second.why)
-
-
-def without_gloo(found: Recorded) -> Recorded:
-    """An answer for another backend, of a torch that may have answered for gloo."""
-    groups = tuple(group for group in found.groups if group.backend != "gloo")
-    return Recorded(groups, found.why or ("" if groups else NO_ENTRIES))
 
 
 def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> tuple[GroupProgress, ...]:
@@ -81,10 +109,9 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
     sends = [one for one in entries if one.get("is_p2p") and not one.get("retired") and one.get("state") != "completed"]
     timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
     started = _number(status.get("last_started_collective"))
-    entered, over = _entered_and_completed(status, collectives)
+    entered, over = _entered_and_completed(status, collectives, hooked=_is_hooked(entries[-1]))
     completed = over if status else None
-    config = _mapping(_mapping(data.get("pg_config")).get(name))
-    return GroupProgress(
+    found = GroupProgress(
         group=name,
         backend=_backend(entries[-1]),
         entered=entered,
@@ -92,16 +119,26 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
         started=None if _is_hooked(entries[-1]) else started if started is not None else 0 if timed else None,
         recent=_recent([_operation(entry, "collective_seq_id") for entry in collectives], completed),
         sends=tuple(_operation(entry, "p2p_seq_id") for entry in sends)[:MOST_RECENT],
-        ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
-        description=str(config.get("desc") or _group(entries[-1])[1]).replace("undefined", ""),
+        description=_group(entries[-1])[1].replace("undefined", ""),
     )
+    return _with_config(found, _mapping(data.get("pg_config")))
 
 
-def _entered_and_completed(status: Mapping[str, Any], collectives: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def _with_config(group: GroupProgress, configs: Mapping[str, Any]) -> GroupProgress:
+    config = _mapping(configs.get(group.group))
+    ranks = tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", ""))))
+    description = str(config.get("desc") or group.description).replace("undefined", "")
+    return group._replace(ranks=ranks, description=description)
+
+
+def _entered_and_completed(
+    status: Mapping[str, Any], collectives: Sequence[Mapping[str, Any]], *, hooked: bool
+) -> tuple[int, int]:
     """How many collectives a process entered, and how many are over, by `pg_status` and the entries."""
+    if hooked and not collectives:  # it waits in sends and receives alone
+        return _count(status), _count(status)
     enqueued, over = (_number(status.get(f"last_{name}_collective")) for name in ("enqueued", "completed"))
     numbers = [_number(entry.get("collective_seq_id")) or 0 for entry in collectives]
-    hooked = bool(collectives) and _is_hooked(collectives[-1])
     if not collectives or not (hooked or _backend(collectives[-1]) == "gloo"):
         return max([enqueued or 0, *numbers]), over or 0
     # `pg_status` counts sends and receives, too; `op_id` of an entry has that count. The hook's begins with 0.
