@@ -47,7 +47,7 @@ class Open(Protocol):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_which_run(parser)
-    text = "write the files to DIR, or - for a tar archive on stdout (default: a4-results/RUN)"
+    text = "write the files to DIR, or - for a tar archive on stdout (default: a4-results/RUN, by its name if it has one)"
     parser.add_argument("-o", "--output", metavar="DIR", help=text)
     text = "also these files or directories in each pod; PATTERN is relative to the current directory, with * and ?"
     parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help=text)
@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
     with Client() as client, ExitStack() as stack:
         info = client.find(args.run)
         if args.output == "-":
-            where, opened = "the archive", stack.enter_context(_archive(info.id))
+            where, opened = "the archive", stack.enter_context(_archive(info.called))
         else:
-            where = os.path.abspath(args.output or f"a4-results/{info.id}")
+            where = os.path.abspath(args.output or f"a4-results/{info.called}")
             opened = _files_in(where)
         ended = client.wait(info.id) if info.over else None
         got = _fetch(client, info, ended, opened)

@@ -56,7 +56,7 @@ def _on_terminal(plan: Plan) -> tuple[list[str], list[list[str]]]:
         [
             str(rank),
             str(peer.index),
-            peer.pod_name or peer.name.partition(".")[0],
+            peer.short_name,
             peer.address,
             location_text(tuple(map(short_part, peer.place))),
         ]

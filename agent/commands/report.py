@@ -142,7 +142,7 @@ def _page(results: Sequence[Result], unread: Sequence[str], many: bool) -> str:
 
     try:
         if many:
-            return render_series(results, unread)
+            return render_series(sorted(results, key=lambda result: result.since), unread)
         return render_run(results[0]) if len(results) == 1 else render_comparison(results)
     except ImportError as error:
         library = {"jinja2": "Jinja2", "markupsafe": "Jinja2"}.get((error.name or "").split(".")[0], "matplotlib")

@@ -187,16 +187,17 @@ def _newest_results(state: PodState) -> Iterator[str]:
 
 def _table(state: PodState, plan: Plan | None, most: int | None) -> list[str]:
     """The pods one by one or, where that takes more than `most` lines, those of a place together; nothing where that
-    does, too. Their names are in a4-agent peers."""
+    does, too. Their nodes are in a4-agent peers."""
     if plan is None:
         return []
     lost = state.lost or {}
     states = ["lost" if peer.index in lost else "ready" for peer in plan.peers]
     places = [tuple(map(short_part, peer.place)) for peer in plan.peers]
     rows: list[list[Cell]] = [
-        [rank, peer.index, states[rank], location_text(places[rank])] for rank, peer in enumerate(plan.peers)
+        [rank, peer.index, states[rank], peer.short_name, location_text(places[rank])]
+        for rank, peer in enumerate(plan.peers)
     ]
-    lines = ["", *_indented(render(["rank", "pod", "state", "place"], rows).splitlines())]
+    lines = ["", *_indented(render(["rank", "pod", "state", "name", "place"], rows).splitlines())]
     for parts in range(max(map(len, places), default=0), 0, -1):
         if most is None or len(lines) <= most:
             return lines

@@ -10,7 +10,7 @@ from agent.decide.location import levels, short_part
 from agent.decide.plan import Plan
 from agent.environment import read_plan
 
-DESCRIPTION = "Shows the place of each pod, in rank order; on a terminal, hashes are shortened."
+DESCRIPTION = "Shows the node and the place of each pod, in rank order; on a terminal, hashes are shortened."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +29,14 @@ def run(args: argparse.Namespace) -> int:
 def describe(plan: Plan, *, short: bool) -> str:
     """The table and, below it, where the places came from. `short`: of hashes the first eight digits."""
     depth = max((len(peer.place) for peer in plan.peers), default=0)
-    header = ["rank", "pod", "node", *levels(depth)]
+    header = ["rank", "pod", "name", "node", *levels(depth)]
     shown = short_part if short else str
     rows = [
-        [str(rank), str(peer.index), peer.node, *map(shown, peer.place), *["-"] * (depth - len(peer.place))]
+        [
+            *(str(rank), str(peer.index), peer.short_name, peer.known_node or "-"),
+            *map(shown, peer.place),
+            *["-"] * (depth - len(peer.place)),
+        ]
         for rank, peer in enumerate(plan.peers)
     ]
     source = f"places from {plan.source}" if plan.source else "no places known: ranks follow the pod index"

@@ -34,6 +34,11 @@ class PlannedPeer(NamedTuple):
         return self.name, _label(self.name), *([self.pod_name] if self.pod_name else [])
 
     @property
+    def short_name(self) -> str:
+        """The name that kubectl takes or, where it is not known, the beginning of the DNS name, with which it begins."""
+        return self.pod_name or _label(self.name)
+
+    @property
     def known_node(self) -> str:
         """Its node; empty when it is not known: a pod that is not on the host network may know only its own name."""
         return self.node if self.node not in self.names else ""

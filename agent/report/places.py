@@ -118,13 +118,14 @@ def pods_grid(result: Result) -> Grid:
 
 
 def _pod_row(result: Result, rank: int, names: Sequence[str]) -> list[Cell | str]:
-    """One pod. Its name goes without the domain, which is the same for all."""
+    """One pod, by the name that kubectl takes, if it is known."""
     pod = result.pods[rank]
     found = (_first_line(pod.inventory.get(name, NONE)) for name in names)
     status = _status(pod, pod_of(result.verdict.where) if result.verdict.status == "failed" else None)
     if pod.status is None and not pod.lost:
         status = _under_mpirun(result) or status
-    return [str(pod.index), status, ranks(rank, result.slots), pod.name.split(".")[0], pod.node, pod.address, *found]
+    name = pod.pod_name or pod.name.split(".")[0]
+    return [str(pod.index), status, ranks(rank, result.slots), name, pod.node, pod.address, *found]
 
 
 def _under_mpirun(result: Result) -> Cell | None:

@@ -77,6 +77,14 @@ def test_the_newest_run_into_a_directory_of_its_name(run: FakeRun, tmp_path: Pat
         assert files_in(where) == ALL
 
 
+def test_a_run_that_has_a_name_has_a_directory_of_it(going_on: FakeRun, tmp_path: Path, call_command: Call) -> None:
+    going_on.spec = {"name": "night-1"}
+    over(going_on)
+    where = tmp_path / "a4-results" / "night-1"
+    said = f"a4-agent: nccl-7 (night-1): result.json, report.html and 4 logs in {where}\n"
+    assert call_command("get", cwd=tmp_path) == (0, "", said)
+
+
 SSH = """\
 #!/bin/sh
 test $3 != job-3.local || exit 255

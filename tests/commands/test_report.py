@@ -102,14 +102,14 @@ def test_a_directory_of_many_is_shown_by_time(here: Path, capfd: Shown) -> None:
         assert name in page and f"skipped: {name}" in shown
 
 
-def test_many_keep_the_order_in_which_they_are_named(here: Path, capfd: Shown) -> None:
+def test_many_stand_by_time(here: Path, capfd: Shown) -> None:
     names = [
         str(write(here / f"{number}.json", ddp() | {"run": f"ddp-{number}", "since": NOON - number}))
         for number in range(5)
     ]
     (here / "no-result").mkdir()
     assert verb("report", *names, "no-result", "-o", "page.html") == 0
-    assert rows(here / "page.html") == [f"ddp-{number}" for number in range(5)]
+    assert rows(here / "page.html") == [f"ddp-{number}" for number in reversed(range(5))]
     assert "skipped: no-result has no result.json" in capfd.readouterr().err
 
 

@@ -171,16 +171,18 @@ def test_an_idle_cluster(more: dict[str, Any], words: str) -> None:
 
 def test_pods() -> None:
     lost = {"2": {"why": "not heard for 30 s", "since": 1300.0}}
-    lines = described(STATE | {"formed": 1000.0, "lost": lost}, 8200.0, PLAN).splitlines()
+    first, second, third = PLAN.peers
+    plan = PLAN._replace(peers=(first, second._replace(pod_name="job-2-x7k2p"), third))
+    lines = described(STATE | {"formed": 1000.0, "lost": lost}, 8200.0, plan).splitlines()
     assert lines[2:4] == [
         "pods: 3 x 8 slots, formed 2.0 h ago: 2 ready, 1 lost",
-        f"  lost 115 min ago: {PLAN.peers[1].where}: not heard for 30 s",
+        f"  lost 115 min ago: {plan.peers[1].where}: not heard for 30 s",
     ]
     assert [re.split(r" {2,}", line.strip()) for line in lines[5:]] == [
-        ["rank", "pod", "state", "place"],
-        ["0", "0", "ready", "/c/b0"],
-        ["1", "2", "lost", "/c/b0"],
-        ["2", "1", "ready", "/c/b1"],
+        ["rank", "pod", "state", "name", "place"],
+        ["0", "0", "ready", "job-0", "/c/b0"],
+        ["1", "2", "lost", "job-2-x7k2p", "/c/b0"],
+        ["2", "1", "ready", "job-1", "/c/b1"],
     ]
 
 
@@ -195,14 +197,14 @@ def test_a_screen_shows_the_pods_first_and_past_runs_in_what_is_left() -> None:
     assert len(shown) == 24 and all(len(line) <= 80 for line in shown)
     assert shown[3] == "  lost 60 s ago: pod 7, job-7.local, pod name and node not known: not heard for…"
     whole = described(state, 1060.0, plan, columns=80)
-    assert "    31   31  ready  /us-central1-ai4/4e524478/00000000/fe850000\n" in whole
+    assert "    31   31  ready  job-31  /us-central1-ai4/4e524478/00000000/fe850000\n" in whole
     assert "line 29\n" in whole
 
 
 @pytest.mark.parametrize(
     ("count", "lines", "rows"),
     [
-        (8, 24, [f"{i} {i} ready /c/b0/s0/h{i}" for i in range(8)]),
+        (8, 24, [f"{i} {i} ready job-{i} /c/b0/s0/h{i}" for i in range(8)]),
         (64, 20, [f"{16 * i}-{16 * i + 15} 16 ready /c/b{i} {16 * i}-{16 * i + 15}" for i in range(4)]),
         (64, 24, [f"{8 * i}-{8 * i + 7} 8 ready /c/b{i // 2}/s{i} {8 * i}-{8 * i + 7}" for i in range(8)]),
         (64, 17, ["0-63 64 ready /c 0-63"]),

@@ -178,7 +178,7 @@ def test_peers_that_are_missing(run_dir: Path, prints: Prints, refused: Prints) 
 
 def test_topology(formed: Path, prints: Prints) -> None:
     shown = prints("topology")
-    assert shown.splitlines()[0].split() == ["rank", "pod", "node", "cluster", "block"]
+    assert shown.splitlines()[0].split() == ["rank", "pod", "name", "node", "cluster", "block"]
     assert "places from physical_host\n" in shown
     assert "note: one warning\n" in shown
     assert Plan.from_json(json.loads(prints("topology", "--json"))) == PLAN
