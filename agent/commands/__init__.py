@@ -1,7 +1,7 @@
 """The verbs of the command line, one module each. Only the verb that is asked for is imported.
 
-Such a module has a DESCRIPTION, `add_options(parser)`, and `run(args)`, which returns the exit code. One with a class
-`Help` adds --help itself.
+Such a module has a DESCRIPTION, EXAMPLES or an epilog with examples, `add_options(parser)`, and `run(args)`, which
+returns the exit code. One with a class `Help` adds --help itself.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
                 name, help=text, description=verb.DESCRIPTION, add_help=not hasattr(verb, "Help")
             )
             verb.add_options(inner)
+            if hasattr(verb, "EXAMPLES"):
+                inner.epilog = "examples:\n" + textwrap.indent(verb.EXAMPLES, "  ")
             inner.set_defaults(handler=verb.run)
             _add_color_to_all(inner)
         elif not alone:

@@ -15,6 +15,10 @@ DESCRIPTION = (
     "Ends RUN on every pod, by default the run that occupies the cluster, as Ctrl-C would where it was started; "
     "returns when all its processes are gone."
 )
+EXAMPLES = """\
+a4-agent cancel
+a4-agent cancel --hurry night-1
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -37,6 +37,10 @@ DESCRIPTION = (
     "no cluster is formed, and says what is wrong and what to do about it. Changes nothing, and computes on GPUs only "
     "while no run occupies the cluster. Exits with 65 on a fatal finding, with 69 if a pod did not answer."
 )
+EXAMPLES = """\
+a4-agent doctor
+a4-agent doctor --hosts 0,4-7 --strict
+"""
 MOST_ANSWER = 4 << 20
 MOST_NAMES = 8
 SLOTS = 8

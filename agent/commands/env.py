@@ -26,6 +26,10 @@ Shows the variables that workloads get in this pod, and where each comes from; v
 With --profile: what that fabric profile would set here, and what it would unset. Vendors' scripts, which take
 effect before a profile, run when a pod starts, and never by this command.
 """
+EXAMPLES = """\
+a4-agent env NCCL_IB_TC
+a4-agent env --profile a4-gib
+"""
 
 
 class Shown(NamedTuple):

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
 
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands.options import add_which_run, working_directory
+from agent.commands.pod import read_state
 from agent.decide.words import count_text, listed
 from agent.environment import find_plan
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
@@ -34,6 +35,11 @@ that the workload wrote in its pods.
 To copy it to your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
+EXAMPLES = """\
+a4-agent get
+a4-agent get night-1 -o /mnt/night-1
+a4-agent get --files 'out/*.csv'
+"""
 MOST_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
 
@@ -45,9 +51,16 @@ class Open(Protocol):
     def __call__(self, name: str, *, empty: bool = False) -> AbstractContextManager[BinaryIO]: ...
 
 
+OpenIn: TypeAlias = Callable[..., AbstractContextManager[BinaryIO]]
+"""The same, with a directory before the name."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_which_run(parser)
-    text = "write the files to DIR, or - for a tar archive on stdout (default: a4-results/RUN, by its name if it has one)"
+    parser.add_argument("--all", action="store_true", help="all runs that a4-agent status lists, each in a directory")
+    text = (
+        "write the files to DIR, or - for a tar archive on stdout (default: a4-results/RUN, by its name if it has one)"
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help=text)
     text = "also these files or directories in each pod; PATTERN is relative to the current directory, with * and ?"
     parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help=text)
@@ -55,7 +68,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when something was fetched, or a run that goes on has printed nothing yet. Raises MissingProgram when nothing,
-    or no result.json, is left of a run that is over, DirectoryUnusable for a file that cannot be written."""
+    or no result.json, is left of a run that is over (with --all: of any), DirectoryUnusable for a file that cannot be
+    written."""
     if "" in args.files:
         raise UsageError("--files needs a path", "is a variable of this shell empty?")
     if args.output == "":
@@ -63,29 +77,55 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-" and os.isatty(STDOUT):
         hint = "a4-agent get -o - | tar x (kubectl exec without -t), or -o DIR"
         raise UsageError("a terminal cannot show an archive", hint)
+    if args.all and args.run:
+        raise UsageError(f"--all is about all runs, and {args.run} is one")
+    state = read_state(RunDir()) if args.all else None
+    runs = [run.id for run in state.known_runs] if state else []
     with Client() as client, ExitStack() as stack:
-        info = client.find(args.run)
-        if args.output == "-":
-            where, opened = "the archive", stack.enter_context(_archive(info.called))
-        else:
-            where = os.path.abspath(args.output or f"a4-results/{info.called}")
-            opened = _files_in(where)
-        ended = client.wait(info.id) if info.over else None
-        got = _fetch(client, info, ended, opened)
-        found = _fetch_files(info, args.files, opened) if args.files else 0
-        got += [count_text(found, "file") + " of the workload"] if found else []
-    if got:
-        say(f"{info.title}: {listed(got)} in {where}")
-    if args.files and not found:
-        raise MissingProgram(f"no pod of {info.title} has a file {' or '.join(args.files)}")
-    if got and ended and ended.results and RESULT not in got:  # runs beside others keep none
-        raise MissingProgram(f"{RESULT} of {info.title} is no longer kept", "a4-agent status shows how it ended")
-    if not got and info.over:
-        what = f"{info.title} has left nothing, or it is no longer kept"
-        raise MissingProgram(what, "a4-agent status shows how it ended, and its directory")
-    if not got:
-        say(f"{info.title}: it has printed nothing yet")
+        archive = stack.enter_context(_archive()) if args.output == "-" else None
+        fetched = [_get(client, run, args, archive) for run in runs or [args.run]]
+    problems = [one.problem for one in fetched if one.problem is not None]
+    for one in fetched:  # now: what reads an archive has taken it
+        if one.said:
+            say(one.said)
+    if len(problems) == len(fetched):
+        raise problems[0]
+    for problem in problems:
+        say(str(problem))
     return 0
+
+
+class _Fetched(NamedTuple):
+    """What came of one run."""
+
+    said: str = ""
+    problem: MissingProgram | None = None
+    """It is not kept, or not whole."""
+
+
+def _get(client: Client, run: str, args: argparse.Namespace, archive: OpenIn | None) -> _Fetched:
+    try:
+        info = client.find(run)
+    except MissingProgram as error:
+        return _Fetched(problem=error)
+    above = f"{args.output or 'a4-results'}/{info.called}"
+    where = os.path.abspath(args.output if args.output and not args.all else above)
+    opened = partial(archive, info.called) if archive else _files_in(where)
+    ended = client.wait(info.id) if info.over else None
+    got = _fetch(client, info, ended, opened)
+    found = _fetch_files(info, args.files, opened) if args.files else 0
+    got += [count_text(found, "file") + " of the workload"] if found else []
+    said = f"{info.title}: {listed(got)} in {'the archive' if archive else where}" if got else ""
+    if args.files and not found:
+        problem = MissingProgram(f"no pod of {info.title} has a file {' or '.join(args.files)}")
+    elif got and ended and ended.results and RESULT not in got:  # runs beside others keep none
+        problem = MissingProgram(f"{RESULT} of {info.title} is no longer kept", "a4-agent status shows how it ended")
+    elif not got and info.over:
+        what = f"{info.title} has left nothing, or it is no longer kept"
+        problem = MissingProgram(what, "a4-agent status shows how it ended, and its directory")
+    else:
+        return _Fetched(said or f"{info.title}: it has printed nothing yet")
+    return _Fetched(said, problem)
 
 
 def _fetch(client: Client, run: RunInfo, ended: RunEnd | None, opened: Open) -> list[str]:
@@ -237,7 +277,7 @@ def _files_in(directory: str) -> Open:
 
 
 @contextmanager
-def _archive(run: str) -> Iterator[Open]:
+def _archive() -> Iterator[OpenIn]:
     import tarfile
     import tempfile
 
@@ -245,11 +285,11 @@ def _archive(run: str) -> Iterator[Open]:
     with tarfile.open(mode="w|", fileobj=output) as archive:
 
         @contextmanager
-        def opened(name: str, *, empty: bool = False) -> Iterator[BinaryIO]:
+        def opened(directory: str, name: str, *, empty: bool = False) -> Iterator[BinaryIO]:
             try:
                 with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
                     yield file  # type: ignore[misc]
-                    member = tarfile.TarInfo(f"{run}/{name}")
+                    member = tarfile.TarInfo(f"{directory}/{name}")
                     member.size, member.mtime = file.tell(), int(time.time())
                     file.seek(0)
                     if empty or member.size:

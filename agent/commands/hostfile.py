@@ -16,6 +16,10 @@ from agent.environment import look, read_plan
 from agent.settings import read_settings
 
 DESCRIPTION = "Prints the Open MPI hostfile of this job."
+EXAMPLES = """\
+a4-agent hostfile --slots 1 -o hosts
+a4-agent hostfile --hosts 0,2-5
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,10 @@ from agent.workbench.local import DEFAULT_NAME
 
 Value = TypeVar("Value")
 DESCRIPTION = "try the agent in pod-like sandboxes on this machine (needs root)"
+EXAMPLES = """\
+a4-agent local run --pods 4 connectivity
+a4-agent local up --pods 2 --gpus-per-pod 2
+"""
 
 _RUN_EPILOG = """\
 examples:

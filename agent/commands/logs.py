@@ -30,6 +30,11 @@ Prints the output of RUN from all its pods, by default of the newest run that oc
 it until the run is over. Interrupting it does not end the run. If no agent runs in this pod, only the pod's own
 output is printed, from its disk.
 """
+EXAMPLES = """\
+a4-agent logs -n 50
+a4-agent logs --rank 12 night-1
+a4-agent logs --pod 3 --since 10m --agent
+"""
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 

@@ -50,7 +50,10 @@ def add_seconds(parser: Any, option: str, parse: Callable[[str], float], text: s
 
     def read(written: str) -> float:
         length = unit_seconds(written)
-        return parse(written if length is None else str(length))
+        try:
+            return parse(written if length is None else str(length))
+        except ValueError as wanted:
+            raise ValueError(f"{wanted}, or with a unit, such as 1h") from None
 
     parser.add_argument(option, *also, type=checked(read), metavar="SECONDS", help=text, **how)
 

@@ -17,6 +17,10 @@ DESCRIPTION = (
     "Lists the pods of this job in rank order. On a terminal, each has the name that kubectl takes, and places are "
     "shortened; otherwise DNS names, kubectl's and nodes are shown whole."
 )
+EXAMPLES = """\
+a4-agent peers
+a4-agent peers --json
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,10 @@ from agent.client import Client
 from agent.commands.answers import VERSION, ReleaseAnswer, write
 
 DESCRIPTION = "Ends a sleeping cluster: every pod ends with the job's recorded exit code."
+EXAMPLES = """\
+a4-agent release
+a4-agent release --force
+"""
 
 _CONNECTED: list[Client] = []
 """Closed only when Python ends, after all is printed: the end of this pod waits for that."""

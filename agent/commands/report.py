@@ -25,6 +25,11 @@ RESULT is a result.json, a directory that has one, the name or id of a run of th
 by default the newest run of this pod. A directory without a result.json stands for all results below it, by time.
 Two to four are compared with the first; more are listed, with their measurements over time.
 """
+EXAMPLES = """\
+a4-agent report
+a4-agent report night-1 night-2
+a4-agent report a4-results/ -o nightly.html
+"""
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 EXAMPLE = "for example: a4-agent report results/result.json"
 

@@ -35,6 +35,11 @@ WORKLOAD is one of
 and defaults to A4_WORKLOAD. ARGUMENTS go to the workload: a4-agent run WORKLOAD --help lists them.
 While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
+EXAMPLES = """\
+a4-agent run nccl -- --tests all_reduce
+a4-agent run --name night-1 --timeout 1h collectives
+a4-agent run --hosts 0-3 --gate ddp -- --steps 100
+"""
 Found = TypeVar("Found")
 GATES = {"false": "", "true": "on", "strict": "strict"}
 """A4_GATE → as a RunSpec says it."""

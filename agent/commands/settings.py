@@ -23,6 +23,10 @@ DESCRIPTION = (
     "Shows every setting of this pod as its agent sees it or, if no agent runs, as one would see it. "
     "Exits with 78 if any of those shown is wrong or missing."
 )
+EXAMPLES = """\
+a4-agent settings
+a4-agent settings lease_seconds
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

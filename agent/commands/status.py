@@ -24,6 +24,10 @@ DESCRIPTION = (
     "Shows what the agent of this pod is doing: phase, runs, pods, the job's end. "
     "Exits with 69 if no agent has been started in this pod."
 )
+EXAMPLES = """\
+a4-agent status
+a4-agent status --watch 5
+"""
 CLEAR = "\x1b[H\x1b[J"
 """From the upper left corner on: unlike a whole clear it does not flicker."""
 

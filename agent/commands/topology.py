@@ -11,6 +11,7 @@ from agent.decide.plan import Plan
 from agent.environment import read_plan
 
 DESCRIPTION = "Shows the node and the place of each pod, in rank order; on a terminal, hashes are shortened."
+EXAMPLES = "a4-agent topology"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

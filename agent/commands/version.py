@@ -14,6 +14,7 @@ from agent.machine.asking import PROGRAM_SECONDS, run_to_end, text_of
 from agent.machine.process import find_program
 
 DESCRIPTION = "Shows the versions of the agent and of the programs it calls."
+EXAMPLES = "a4-agent version --json"
 LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
 PROGRAMS = {"sshd": ("-V",), "mpirun": ("--version",), "tini": ("--version",)}
 

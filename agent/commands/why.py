@@ -18,6 +18,10 @@ DESCRIPTION = (
     "which rank holds up the others and where it is. Ends nothing. For a run that is over, shows what was found before "
     "its end."
 )
+EXAMPLES = """\
+a4-agent why
+a4-agent why --json night-1
+"""
 COLUMNS = 80
 INDENT = "  "
 TITLES = {

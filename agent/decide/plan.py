@@ -35,7 +35,7 @@ class PlannedPeer(NamedTuple):
 
     @property
     def short_name(self) -> str:
-        """The name that kubectl takes or, where it is not known, the beginning of the DNS name, with which it begins."""
+        """The name that kubectl takes; where it is not known its beginning, which is that of the DNS name."""
         return self.pod_name or _label(self.name)
 
     @property

@@ -79,7 +79,7 @@ def test_verbs_and_workloads() -> None:
         (["settings", "A4_LEASE"], ["A4_LEASE_SECONDS"]),
         (["hostfile", "--order", "t"], ["topology"]),
         (["--color", "a"], ["auto", "always"]),
-        (["--color", "always", "get", "-"], ["-h", "--help", "-o", "--output", "--files"]),
+        (["--color", "always", "get", "-"], ["-h", "--help", "--all", "-o", "--output", "--files"]),
         (["--color=never", "local", "ex"], ["exec"]),
     ],
     ids=lambda value: " ".join(value),

@@ -238,7 +238,10 @@ def test_torchruns_own_options_are_passed_on(agent: FakeAgent, call_command: Cal
         ("exec --nodes 0 hostname", "argument --nodes: '0' is not a whole number from 1 to"),
         ("exec --hosts 1,,2 hostname", "'1,,2' is not a list of pods such as 0,2-5"),
         ("exec --exclude= hostname", "'' is not a list of pods"),
-        ("exec --timeout soon hostname", "'soon' is not 0 or a number (at least 1), such as 3600"),
+        (
+            "exec --timeout soon hostname",
+            "'soon' is not 0 or a number (at least 1), such as 3600, or with a unit, such as 1h",
+        ),
         ("exec --stall-timeout -1 hostname", "argument --stall-timeout"),
         ("exec --json --no-fold hostname", "not allowed with"),
         ("exec --detach hostname", "unrecognized arguments: --detach"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from agent import __version__
 from agent.catalogue import RUNNABLE
-from agent.commands import ELSEWHERE, VERBS
+from agent.commands import ELSEWHERE, VERBS, build_parser
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, peer_name
 from agent.environment import log_for, look
 from agent.settings import Found, read_settings
@@ -174,6 +175,15 @@ def test_peers_that_are_missing(run_dir: Path, prints: Prints, refused: Prints) 
     shown = prints("peers")
     assert all(index in shown and why in shown for index, why in missing.items())
     assert json.loads(prints("peers", "--json")) == {"missing": missing}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_examples_that_can_be_typed(verb: str, prints: Prints) -> None:
+    shown = prints(verb, "--help")
+    examples = [line.strip().split("  ")[0] for line in shown.splitlines() if line.startswith(f"  a4-agent {verb}")]
+    assert examples
+    for example in examples:
+        build_parser(verb).parse_args(shlex.split(example.replace(">", "#"), comments=True)[1:])
 
 
 def test_topology(formed: Path, prints: Prints) -> None:
