@@ -2,100 +2,91 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from agent.decide.environment import NAME
 from agent.decide.location import parse_location
 from agent.decide.words import did_you_mean
 
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
+NUMBER = r"[0-9]{1,7}(\.[0-9]{1,3})?"
 
 
-def seconds(example: str, least: float = 1.0) -> Callable[[str], float]:
-    return _number(f"a number of seconds (at least {least:g}), such as {example}", lambda value: value >= least)
+@dataclass(frozen=True)
+class Parser:
+    """How the text of one kind of setting becomes its value. Raises ValueError with what it takes."""
+
+    read: Callable[[str], Any]
+    pattern: str
+    """Of `re`, and of Go's regexp: the chart, which cannot call this, knows settings by their patterns and limits."""
+    wanted: str
+    least: float = 0
+    most: float = math.inf
+    or_zero: bool = False
+    words: Sequence[str] = ()
+    """What may be meant by another word."""
+
+    def __call__(self, text: str) -> Any:
+        if not re.fullmatch(self.pattern, text) or not self._fits(text):
+            raise ValueError(self.wanted + did_you_mean(text.lower(), self.words))
+        return self.read(text)
+
+    def _fits(self, text: str) -> bool:
+        if not re.fullmatch(NUMBER, text):
+            return True
+        return self.least <= float(text) <= self.most or (self.or_zero and float(text) == 0)
 
 
-def none_or(example: str, least: float = 1.0) -> Callable[[str], float]:
-    return _number(f"0 or a number (at least {least:g}), such as {example}", lambda value: not 0 < value < least)
+def whole(low: int, high: int) -> Parser:
+    return Parser(int, r"[0-9]{1,9}", f"a whole number from {low} to {high}", low, high)
 
 
-def _number(wanted: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or not fits(float(text)):
-            raise ValueError(wanted)
-        return float(text)
-
-    return parse
+def seconds(example: str, least: float = 1.0) -> Parser:
+    return Parser(float, NUMBER, f"a number of seconds (at least {least:g}), such as {example}", least)
 
 
-def auto_or(parse: Callable[[str], float]) -> Callable[[str], float | str]:
-    def parse_or_auto(text: str) -> float | str:
-        if text.lower() == "auto":
-            return "auto"
-        try:
-            return parse(text)
-        except ValueError as wanted:
-            raise ValueError(f"auto, or {wanted}") from None
-
-    return parse_or_auto
+def none_or(example: str, least: float = 1.0) -> Parser:
+    return Parser(float, NUMBER, f"0 or a number (at least {least:g}), such as {example}", least, or_zero=True)
 
 
-def flag(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False}
-    words |= {"off": False, "": False}
-    if text.lower() not in words:
-        raise ValueError("true or false")
-    return words[text.lower()]
+def auto_or(number: Parser) -> Parser:
+    return replace(
+        number,
+        read=lambda text: "auto" if text.lower() == "auto" else number.read(text),
+        pattern=f"(?i:auto)|{number.pattern}",
+        wanted=f"auto, or {number.wanted}",
+    )
 
 
-def gate(text: str) -> str:
-    """`true`, `false` or `strict`."""
-    if text.lower() == "strict":
-        return "strict"
-    try:
-        return str(flag(text)).lower()
-    except ValueError:
-        raise ValueError("true, false or strict") from None
+FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_FLAG = f"{'|'.join(FLAGS)}|"
+flag = Parser(lambda text: FLAGS.get(text.lower(), False), f"(?i:{_FLAG})", "true or false")
+gate = Parser(
+    lambda text: "strict" if text.lower() == "strict" else str(flag.read(text)).lower(),
+    f"(?i:strict|{_FLAG})",
+    "true, false or strict",
+)
 
 
-def choice(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            raise ValueError("one of " + ", ".join(words) + did_you_mean(text.lower(), words))
-        return text.lower()
-
-    return parse
+def choice(*words: str) -> Parser:
+    return Parser(str.lower, f"(?i:{'|'.join(words)})", "one of " + ", ".join(words), words=words)
 
 
-def matching(pattern: str, wanted: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(wanted)
-        return text
-
-    return parse
+def matching(pattern: str, wanted: str) -> Parser:
+    return Parser(str, pattern, wanted)
 
 
 WARN_SIGNALS = ("USR1", "USR2", "XCPU")
 """Not HUP or INT: a script's own torchrun would end its ranks."""
-
-
-def warn_signal(text: str) -> str:
-    """Name of a signal without its SIG; empty for none."""
-    name = text.upper().removeprefix("SIG")
-    if name in ("", "NONE"):
-        return ""
-    if name not in WARN_SIGNALS:
-        raise ValueError("none or one of " + ", ".join(WARN_SIGNALS))
-    return name
+warn_signal = Parser(
+    lambda text: text.upper().removeprefix("SIG").removesuffix("NONE"),
+    f"(?i:(SIG)?(NONE|{'|'.join(WARN_SIGNALS)}|))",
+    "none or one of " + ", ".join(WARN_SIGNALS),
+)
+"""Name of a signal without its SIG; empty for none."""
 
 
 def place(text: str) -> str:

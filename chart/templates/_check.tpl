@@ -28,7 +28,7 @@
   {{- $problems = concat $problems (include "a4.textProblems" (dict "key" "workload_config" "content" .) | fromJson).problems | default list -}}
 {{- end -}}
 {{- with (include "a4.givenArguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
-{{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
+{{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems (include "a4.settings" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
 {{- if $problems -}}
   {{- if not $workload.image }}{{ $problems = prepend $problems $unset }}{{ end -}}
   {{- fail (printf "a4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}
@@ -43,7 +43,7 @@
 {{- $workload := .Values.workload -}}
 {{- $storage := include "a4.storage" . | fromJson -}}
 {{- $workspace := include "a4.workspace" . | fromJson -}}
-{{- $notes := concat (include "a4.task" . | fromJson).notes $storage.notes (include "a4.network" . | fromJson).notes (include "a4.scheduling" . | fromJson).notes | default list -}}
+{{- $notes := concat (include "a4.task" . | fromJson).notes (include "a4.settings" . | fromJson).notes $storage.notes (include "a4.network" . | fromJson).notes (include "a4.scheduling" . | fromJson).notes | default list -}}
 {{- with $workspace.note }}{{ $notes = append $notes . }}{{ end -}}
 {{- if and .Values.pai_training_script (not $workspace.value) -}}
   {{- $notes = append $notes "the scripts of Pai-Megatron keep code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" -}}

@@ -17,6 +17,7 @@ NOTES = {
         "volumes.pvcMounts names nfs-pvc, but volumes.nfs is off"
     ),
     "workload.envs[7].value=/mnt": "PAI_WORKSPACE_ROOT was /mnt, where nothing is mounted",
+    "workload.env.A4_OUR_OWN=1": "A4_OUR_OWN is none of a4-agent's settings (docs/settings.md): only your own programs",
     "workload.configFile=x.yaml": (
         "workload.configFile=x.yaml is the name of a file that is not given: add --set-file workload_config=x.yaml"
     ),

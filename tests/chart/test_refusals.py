@@ -134,6 +134,11 @@ REFUSED = {
     "workload.envFromSecrets.A.secret=s": "workload.envFromSecrets.A needs both",
     "workload.envFromSecrets.A.key=k": "workload.envFromSecrets.A needs both",
     "workload.env.A4_RUN_DIR=run/mine": "A4_RUN_DIR=run/mine: write an absolute",
+    "workload.env.A4_PEER_TIMEOUT_SECONDS=10m": (
+        r"A4_PEER_TIMEOUT_SECONDS=10m should be a number of seconds \(at least 1\), such as 600"
+    ),
+    "workload.defaultEnv.A4_LEASE_SECONDS=1": r"A4_LEASE_SECONDS=1 should be a number of seconds \(at least 3\)",
+    "workload.env.A4_LEASE_SECOND=60": "A4_LEASE_SECOND is none of a4-agent's settings: did you mean A4_LEASE_SECONDS",
     "workload.defaultEnv.A4_RUN_DIR=/run/$(id)": "A4_RUN_DIR=.*: write an absolute path",
     "workload.envFromSecrets.SLEEP_INFINITY.secret=s,workload.envFromSecrets.SLEEP_INFINITY.key=k": (
         "SLEEP_INFINITY has a valueFrom: write its value"

@@ -14,10 +14,12 @@ import yaml
 import agent
 from agent.decide.secret_variables import NOT_SECRET, SAY_NOTHING, is_secret_name
 from agent.decide.secret_variables import SECRET as SECRET_ENDINGS
+from agent.decide.setting_values import Parser
 from agent.settings import EPOCH_PARTS, SETTINGS
-from scripts import secret_names
+from scripts import chart_settings, secret_names
 from tests.chart import seeds
 from tests.chart.helm import CHART, ENGINES, ROOT, Engines, Rendered, made_of_each, sets
+from tests.decide.test_settings import GOOD, WRONG
 from tests.variable_names import PLAIN, SECRET
 
 TEMPLATES = {path.relative_to(CHART).as_posix(): path.read_text() for path in CHART.glob("templates/**/*.*")}
@@ -267,6 +269,17 @@ def test_templates_ask_for_no_clock_and_no_chance() -> None:
             words = re.findall(r"\w+", re.sub(r'"(?:\\.|[^"\\])*"|`[^`]*`|[$.]\w+', "", action))
             found |= {(name, word) for word in words if asking.fullmatch(word)}
     assert found == {("templates/job-secret.yaml", "randAlphaNum")}
+
+
+def test_the_chart_takes_of_each_setting_what_the_agent_takes(engines: Engines, tmp_path: Path) -> None:
+    """Those without a pattern it takes as they are. No value of a release is empty: it is left out."""
+    assert chart_settings.PATH.read_text() == chart_settings.text(), f"run {chart_settings.COMMAND}"
+    known = {setting.name for setting in SETTINGS if isinstance(setting.parse, Parser)}
+    good = [(name, text) for name, text, *_ in GOOD if name in known and text]
+    wrong = [(name, text) for name, text, _ in WRONG if name in known and text.isascii()]
+    takes = 'dict "takes" (get ($.Files.Get "files/settings.yaml" | fromYaml) (first .)) "value" (last .)'
+    found = made_of_each(engines, CHART, tmp_path, f'include "a4.takes" ({takes})', [*good, *wrong])
+    assert found == ["true"] * len(good) + [""] * len(wrong)
 
 
 def test_the_chart_names_no_unknown_setting() -> None:
