@@ -288,6 +288,7 @@ def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
     assert said.files["failing_nodes.txt"] == "gke-3\ngke-7\n"
     assert said.files["passing_nodes.txt"].count("\n") == 14
     assert [one.pod for one in said.found if one.state == "bad"] == [3, 7]
+    assert {type(row[3]) for row in said.tables[0].rows} == {float}  # MB/s
     assert max(map(len, said.table.splitlines())) <= 80 and said.table.count("\n") <= 14
 
 

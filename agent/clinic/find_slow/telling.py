@@ -55,8 +55,11 @@ def tell(
     slow = [one.node for one in sorted(verdict.slow, key=lambda one: one.share)]
     worst_first = dict.fromkeys([*slow, *sorted(alone), *verdict.unclear, *sorted(verdict.cleared)])
     rows = [_row(peers, rank, measured, verdict, {**alone, **parts}) for rank in worst_first]
-    texts = [[*row[:4], "-" if row[4] is None else f"{row[4]:.0f}%", row[5] or ""] for row in rows[:MOST_ROWS]]
-    shown = render(tuple(COLUMNS), texts, right=(4,), columns=80)
+    texts = [
+        [*first, None if speed is None else f"{speed:.1f}", None if usual is None else f"{usual:.0f}%", said]
+        for *first, speed, usual, said in rows[:MOST_ROWS]
+    ]
+    shown = render(tuple(COLUMNS), texts, right=(3, 4), columns=80)
     if (more := len(rows) - MOST_ROWS) > 0:
         shown += f"and {count_text(more, 'more pod')}\n"
     reasons = _reasons(peers, verdict, parts)
@@ -94,7 +97,8 @@ def _row(
     measured: Sequence[PairSpeed],
     verdict: PairVerdict,
     parts: Mapping[int, str],
-) -> list[str | float | None]:
+) -> tuple[int, str | None, int, float | None, float | None, str]:
+    """One of COLUMNS for the table; None: not known."""
     slow = next((one for one in verdict.slow if one.node == rank), None)
     rails = {*slow.rails} if slow else set()
     speeds = [one.speed for one in measured if rank in one.pair and (not rails or one.rail in rails)]
@@ -103,7 +107,7 @@ def _row(
     said = f"{parts[rank]} {how}".strip() if rank in parts else "cannot tell" if rank in verdict.unclear else "ok"
     share = slow.share if slow else verdict.shares.get(rank)
     usual = None if share is None else round(100 * share, 1)
-    return [peers[rank].index, peers[rank].node or "-", pairs, f"{median(speeds):.1f}" if speeds else "-", usual, said]
+    return peers[rank].index, peers[rank].node or None, pairs, median(speeds) if speeds else None, usual, said
 
 
 def _state(slow: SlowNode) -> str:
