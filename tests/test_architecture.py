@@ -21,7 +21,7 @@ ALLOWED = {
     "decide": {"decide"},
     "fabrics": {"fabrics", "decide"},
     "workloads": {"workloads", "fabrics", "decide"},
-    "report": {"report", "decide"},
+    "report": {"report", "workloads", "decide"},
     "machine": {"machine"},
     "lifecycle": {"lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},
     "commands": {"commands", "report", "lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},
@@ -31,7 +31,7 @@ ALLOWED = {
     "clinic.probes": {"clinic.probes", "clinic.why", "clinic.doctor", "machine", "decide"},
     "clinic.find_slow": {"clinic.find_slow", "workloads", "fabrics", "decide"},
     "workbench.local": {"workbench.local", "lifecycle", "workloads", "fabrics", "machine", "decide"},
-    "workbench.comparing": {"workbench.comparing", "report", "decide"},
+    "workbench.comparing": {"workbench.comparing", "report", "workloads", "decide"},
 }
 """Parts of the package, and the parts that each may import. Modules beside them are free to all.
 

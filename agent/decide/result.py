@@ -15,6 +15,7 @@ from agent.decide.ending import JobEnd, is_told
 from agent.decide.facts import Finding
 from agent.errors import Exit
 from agent.launch import Started
+from agent.wire import finite
 
 VERSION = 2
 Count = Annotated[int, ("minimum", 0)]
@@ -319,6 +320,17 @@ class Result(NamedTuple):
     """what the program wrote into A4_SERIES_FILE, by name, 64 names at most; missing: nothing"""
     findings: tuple[Finding, ...] = ()
     """what was found out about the health of the pods; empty or missing: nothing"""
+
+    def cells(self, table: str, column: str) -> list[Cell]:
+        """What stands below that head of that table; empty where there is none."""
+        named = [one for one in self.tables if one.name == table]
+        return [
+            row[at] for one in named for at, head in enumerate(one.columns) if head.name == column for row in one.rows
+        ]
+
+    def numbers(self, table: str, column: str) -> list[float]:
+        """Those cells that are finite numbers."""
+        return [one for cell in self.cells(table, column) if (one := finite(cell)) is not None]
 
 
 def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:

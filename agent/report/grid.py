@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from agent.decide.result import Table
 from agent.report.charts import Picture
 
 MOST_ROWS = 2000
@@ -72,11 +71,6 @@ def code(name: str) -> GridColumn:
 def side_by_side(found: Sequence[Mapping[str, T]]) -> dict[str, list[T | None]]:
     """Name → what each run has of it, in the order in which the names first come."""
     return {name: [one.get(name) for one in found] for name in dict.fromkeys(name for one in found for name in one)}
-
-
-def below(table: Table, name: str) -> list[Any]:
-    """What stands below that head."""
-    return [row[at] for at, column in enumerate(table.columns) if column.name == name for row in table.rows]
 
 
 def numbers_of(values: Iterable[object]) -> list[float]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.result import Column, Result, Table, Verdict
 from agent.decide.run_names import titled
+from agent.decide.torchrun import MODULE as TORCHRUN
 from agent.launch import Started
 from agent.report.bandwidth import overview, sweep_views
 from agent.report.grid import Cell, Grid, GridColumn, grid, numbers_of
@@ -129,7 +130,8 @@ def facts(result: Result) -> Pairs:
 def _software(result: Result) -> str:
     """The versions on which results depend most."""
     names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN", "Open MPI": "Open MPI"}
-    unknown = ["torch not known"] if result.workload == "torchrun" and "torch" not in result.versions else []
+    by_torch = result.launch is not None and TORCHRUN in result.launch.argv
+    unknown = ["torch not known"] if by_torch and "torch" not in result.versions else []
     found = [f"{words} {result.versions[name]}" for name, words in names.items() if result.versions.get(name)]
     driver = _everywhere(result, "driver")
     return ", ".join([*unknown, *found, *([f"driver {driver}"] if driver else [])])

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from agent.catalogue import WORKLOADS
 from agent.errors import UsageError
+from agent.workloads.showing import Shown
 
 if TYPE_CHECKING:
+    from agent.decide.result import Result
     from agent.workloads.base import Workload
 
 
@@ -22,3 +24,8 @@ def find_workload(name: str) -> Workload:
         raise LookupError(f"{room.__name__} has {len(named)} classes with name = {name!r}, not one")
     found: Workload = named[0]()
     return found
+
+
+def shown(result: Result) -> Shown:
+    """What its workload shows of it; nothing where this version does not have that workload."""
+    return find_workload(result.workload).shown(result) if result.workload in WORKLOADS else Shown()

@@ -18,10 +18,11 @@ from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.nccl_logs import read_logs
 from agent.workloads.option import Option, OptionParser
+from agent.workloads.showing import Shown
 from agent.workloads.step_record import open_step
 
 if TYPE_CHECKING:
-    from agent.decide.result import Sweep, Table, Training
+    from agent.decide.result import Result, Sweep, Table, Training
 
 Kind = Literal["nothing", "everywhere", "mpi"]
 """Where it runs: nowhere; a process on every pod; mpirun on the lead, which reaches the others."""
@@ -326,6 +327,10 @@ class Workload(ABC):
     @abstractmethod
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the whole run, as seen by the coordinator."""
+
+    def shown(self, result: Result) -> Shown:
+        """What pages show of a result besides what every one has; it may be of an earlier version."""
+        return Shown()
 
 
 def run_variables(context: RunContext) -> dict[str, str]:

@@ -13,11 +13,11 @@ from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi
 from agent.decide.ranks import RankEnd
-from agent.decide.result import Table
+from agent.decide.result import Result, Table
 from agent.decide.result import table as result_table
 from agent.decide.subset import grouped
 from agent.decide.tables import Cell, render
-from agent.decide.words import count_text
+from agent.decide.words import count_text, size_text
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import package_home, shipped
@@ -25,8 +25,10 @@ from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import VERSION, PlannedRanks, RankRecord, RecordVerdict, ranks_text, read_record
+from agent.workloads.showing import Figure, PairMap, Shown
 
 LOG = "connectivity-test.log"
+TABLE = "pairs"
 
 
 def sizes(text: str) -> list[int]:
@@ -85,6 +87,9 @@ class Connectivity(MpiWorkload):
         lines += [f"  {reason}" for reason in verdict.reasons if verdict.code]
         table = record.table(planned) if record.pairs else ""
         return Judgement(end, "\n".join(lines) + f"\n{table}", measurements, LOG)
+
+    def shown(self, result: Result) -> Shown:
+        return shown_pairs(result)
 
 
 def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRecord, verdict: RecordVerdict) -> JobEnd:
@@ -208,7 +213,7 @@ class ConnectivityRecord(RankRecord):
 
     def tables(self, planned: PlannedRanks) -> list[Table]:
         columns = {"ranks": "", "pods": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}
-        return [result_table("pairs", "Neighbours", columns, self._rows(planned))] if self.pairs else []
+        return [result_table(TABLE, "Neighbours", columns, self._rows(planned))] if self.pairs else []
 
     def _rows(self, planned: PlannedRanks) -> list[tuple[str, str, float, float, int]]:
         """Ranks, pods, µs, GB/s and bytes of each pair."""
@@ -231,6 +236,26 @@ class ConnectivityRecord(RankRecord):
             ],
             "finished": self.finished,
         }
+
+
+def shown_pairs(result: Result) -> Shown:
+    """The slowest pair, which sets the pace of collectives, the usual latency, and a map of each."""
+    speeds, times, sizes = (result.numbers(TABLE, name) for name in ("bandwidth", "latency", "message"))
+    details = [" and ".join(size_text(round(size)) for size in sorted(set(sizes)))]
+    figures = [
+        Figure("slowest neighbours", "GB/s", min(speeds, default=None), details),
+        Figure("latency, median", "µs", median(times) if times else None, lower=True),
+    ]
+    found = [re.fullmatch(r"(\d{1,6}) - (\d{1,6})", str(ends)) for ends in result.cells(TABLE, "ranks")]
+    ranks = [(int(one[1]), int(one[2])) for one in found if one]
+    if not len(found) == len(ranks) == len(speeds) == len(times):
+        return Shown(figures)
+    bandwidths, latencies = ([(*ends, one) for ends, one in zip(ranks, ones, strict=True)] for ones in (speeds, times))
+    maps = [
+        PairMap("bandwidth between neighbours", "GB/s", bandwidths),
+        PairMap("latency between neighbours", "µs", latencies, lower=True),
+    ]
+    return Shown(figures, maps)
 
 
 def neighbours(pods: int, slots: int) -> list[tuple[int, int]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple
 
 from agent import wire
-from agent.decide.result import Table
+from agent.decide.result import Result, Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.decide.words import at_most
@@ -15,6 +16,7 @@ from agent.launch import Launch
 from agent.workloads.base import Outcome, RunContext
 from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import PlannedRanks, ranks_text, read_record
+from agent.workloads.showing import Figure, Shown
 from agent.workloads.torch_program import COMMON, TorchProgram, TorchRecord, start_program
 
 OUTPUTS = 16
@@ -41,7 +43,22 @@ class Ddp(TorchProgram):
     def read(self, outcome: Outcome) -> DdpRecord:
         return read_record(outcome.record, DdpRecord())
 
+    def shown(self, result: Result) -> Shown:
+        """A step, which all ranks take together, and the samples of all of them."""
+        batch, parameters = result.record.get("batch"), result.record.get("parameters")
+        details = [
+            str(result.record.get("backend", "")),
+            f"{batch} samples per rank" if batch else "",
+            f"{parameters / 1e6:.4g} million parameters" if isinstance(parameters, int) else "",
+        ]
+        steps, rates = result.numbers(TABLE, "step"), result.numbers(TABLE, "rate")
+        step, rate = median(steps) if steps else None, sum(rates) if rates else None
+        return Shown(
+            [Figure("step time", "ms", step, details, lower=True), Figure("throughput", "samples/s", rate, details)]
+        )
 
+
+TABLE = "ddp-ranks"
 COLUMNS = {
     "rank": "",
     "pod": "",
@@ -161,7 +178,7 @@ class DdpRecord(TorchRecord):
         if not self.speeds:
             return []
         title = f"Training with DDP, {self.sizes['batch']} samples per rank and step"
-        return [result_table("ddp-ranks", title, COLUMNS, self._rows(planned))]
+        return [result_table(TABLE, title, COLUMNS, self._rows(planned))]
 
     def table(self, planned: PlannedRanks) -> str:
         if not self.speeds:

@@ -11,6 +11,7 @@ from tests.report.examples import EXAMPLES, HOSTILE, compared, hostile
 
 COMPARISON, HOSTILE_COMPARISON = "comparison", "hostile-comparison"
 SERIES, HOSTILE_SERIES = "series", "hostile-series"
+NODES = {"workload": "find-slow"}  # which measures nodes
 PAGES = (*EXAMPLES, COMPARISON, HOSTILE_COMPARISON, SERIES, HOSTILE_SERIES)
 
 
@@ -19,9 +20,9 @@ def rendered(name: str) -> str:
     if name == COMPARISON:
         return render_comparison([read_result(data) for data in compared()])
     if name == HOSTILE_COMPARISON:
-        return render_comparison([read_result(data) for data in (hostile(), compared()[0])])
+        return render_comparison([read_result(data) for data in (hostile() | NODES, compared()[0])])
     if name == SERIES:
         return render_series([read_result(make()) for make in EXAMPLES.values() if make is not hostile], [])
     if name == HOSTILE_SERIES:
-        return render_series([read_result(hostile())] * 2, [HOSTILE])
+        return render_series([read_result(hostile()), read_result(hostile() | NODES)], [HOSTILE])
     return render_run(read_result(EXAMPLES[name]()))

@@ -6,10 +6,11 @@ import json
 
 from agent import wire
 from agent.clinic.find_slow.stages import read_stages
-from agent.clinic.find_slow.telling import pairs_json, tell
+from agent.clinic.find_slow.telling import node_shares, pairs_json, rail_maps, tell
 from agent.clinic.find_slow.verdict import judge
 from agent.decide.ending import JobEnd
 from agent.decide.location import Place
+from agent.decide.result import Result
 from agent.decide.words import at_most, lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch, packed
@@ -18,6 +19,7 @@ from agent.workloads.base import FailedPart, Judgement, Measurements, Outcome, R
 from agent.workloads.ends import broken_off, first_failure
 from agent.workloads.network import logs_of, own_logs, seen_network
 from agent.workloads.option import Option, OptionParser, between
+from agent.workloads.showing import Shown
 from agent.workloads.torch_program import PRESETS
 
 OVER = ("tcp", "gloo", "nccl")
@@ -109,6 +111,9 @@ class FindSlow(Workload):
         ]
         measurements = network.measurements(measured._replace(reasons=reasons, found=found))
         return Judgement(network.end(end), "\n".join(said), measurements, "find-slow.log", files)
+
+    def shown(self, result: Result) -> Shown:
+        return Shown(maps=rail_maps(result), nodes=node_shares(result))
 
 
 def without_host(place: Place) -> Place:

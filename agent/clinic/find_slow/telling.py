@@ -6,22 +6,24 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from agent.clinic.find_slow.fitting import PairSpeed
+from agent.clinic.find_slow.fitting import LEAST_LOSS, PairSpeed
 from agent.clinic.find_slow.verdict import PairVerdict, SlowNode
 from agent.decide.facts import Finding, State
 from agent.decide.leaving_out import nodes_of, report_node, without_them
 from agent.decide.location import location_text
 from agent.decide.plan import PlannedPeer
-from agent.decide.result import Table, table
+from agent.decide.result import Result, Table, table
 from agent.decide.subset import pods_text, ranges
 from agent.decide.tables import render
 from agent.decide.words import at_most, count_text, is_are, plural
+from agent.workloads.showing import NodeShares, PairMap
 
 NAMES = {"tcp": "TCP", "gloo": "gloo", "nccl": "NCCL"}
 SOURCE = "the other pairs of this run that are as far apart"
 EXCLUDED_SHARE = 0.2
 """So many pods at most are left out: more of them slow is a fault of the cluster."""
 MOST_ROWS = 12
+TABLE = "find-slow-pods"
 COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "%", "state": ""}
 LOOK = "on the pod, a4-agent doctor; {}"
 UNCLEAR = "no pair is clearly good, and too few are clearly slow"
@@ -73,7 +75,7 @@ def tell(
         reasons=reasons,
         table=shown,
         text="\n".join([*notes, "", shown, *(advice and [*advice, ""])]),
-        tables=[table("find-slow-pods", f"{NAMES[over]} between pairs of pods, the slower direction", COLUMNS, rows)],
+        tables=[table(TABLE, f"{NAMES[over]} between pairs of pods, the slower direction", COLUMNS, rows)],
         found=[*found, *_link_findings(peers, verdict, check)],
         files=_files(peers, bad, verdict.cleared - bad),
     )
@@ -221,3 +223,35 @@ def pairs_json(peers: Sequence[PlannedPeer], measured: Sequence[PairSpeed]) -> l
         }
         for one in measured
     ]
+
+
+def rail_maps(result: Result) -> list[PairMap]:
+    """A map for each rail: of each pair the median of its rounds, of which a time-out counts as 0."""
+    places = {pod.index: at for at, pod in enumerate(result.pods)}
+    rails: dict[int, dict[tuple[int, int], list[float]]] = {}
+    try:
+        for row in result.record.get("pairs", []):
+            one, other = sorted(row["pods"], key=places.__getitem__)
+            rail = rails.setdefault(int(row.get("rail", 0)), {})
+            rail.setdefault((one, other), []).append(float(row["MB/s"] or 0))
+    except (KeyError, TypeError, ValueError):  # of another version
+        return []
+    return [
+        PairMap(
+            f"speed {f'on rail {rail} ' if len(rails) > 1 else ''}between pods",
+            "MB/s",
+            [(*pair, median(speeds)) for pair, speeds in pairs.items()],
+            of="pod",
+        )
+        for rail, pairs in sorted(rails.items())
+    ]
+
+
+def node_shares(result: Result) -> NodeShares | None:
+    """The least of a node's pods."""
+    found: dict[str, float] = {}
+    for node, share in zip(result.cells(TABLE, "node"), result.cells(TABLE, "of usual"), strict=False):
+        if node and isinstance(share, (int, float)):
+            found[str(node)] = min(share, found.get(str(node), share))
+    about = "a node's median speed against pairs that are as far apart, on its slowest rail"
+    return NodeShares(found, 100 * (1 - LEAST_LOSS), about) if found else None

@@ -154,7 +154,7 @@ def _picture(at: int, one: Trend, results: Sequence[Result]) -> Picture:
         middle = median(value for _, value in good)
         lines.insert(0, Line("median", [(min(moments), middle), (max(moments), middle)], -1))
     subject = one.subject
-    described = f"{subject.name} on {subject.pods} over time; the numbers are in the table below"
+    described = f"{subject.name} over time ({subject.where}); the numbers are in the table below"
     return Picture(lines, f"trend-{at}", described, Scale(subject.unit, _span(moments), "moments"))
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.ranks import RankEnd, RanksVerdict, as_json
+from agent.decide.result import Result
 from agent.decide.words import at_most, lines
 from agent.errors import Exit, SettingsError
 from agent.launch import Launch
@@ -20,9 +21,10 @@ from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.deepep.elastic import ENDLESS
 from agent.workloads.deepep.options import OPTIONS, Asked, asked
-from agent.workloads.deepep.printed import Node, incomplete, read_node, tables, text_table, versions, warnings
+from agent.workloads.deepep.printed import Node, figures, incomplete, read_node, tables, text_table, versions, warnings
 from agent.workloads.deepep.speed import MAPPING, Speed, judge_speed
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
+from agent.workloads.showing import Shown
 
 LOG = "deepep-test.log"
 GPUS = 8
@@ -102,6 +104,9 @@ class DeepEp(MpiWorkload):
         )
         cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
         return Judgement(end, cut + _text(end, nodes, reasons, speed), measurements, LOG)
+
+    def shown(self, result: Result) -> Shown:
+        return Shown(figures(result))
 
 
 def _layout(context: RunContext) -> Layout:

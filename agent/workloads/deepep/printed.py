@@ -19,11 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
-from agent.decide.result import Table
+from agent.decide.result import Result, Table
 from agent.decide.result import table as result_table
 from agent.decide.subset import pods_text
 from agent.decide.tables import Cell, render
 from agent.workloads.deepep import elastic
+from agent.workloads.showing import Figure
 
 CASES, FEWER_CASES = 32, 24
 """Per node: {with, without} a previous event x {async, sync} x inputs x {with, without} top-k. Releases before ef70b83
@@ -229,6 +230,7 @@ def warnings(nodes: Mapping[int, Node]) -> list[str]:
     return [f"{pods_text(indices)}: {warning}" for warning, indices in pods.items()]
 
 
+TABLE = "deepep"
 COLUMNS = {
     "pod": "",
     "cases passed": "",
@@ -239,7 +241,17 @@ COLUMNS = {
 def tables(nodes: Mapping[int, Node]) -> list[Table]:
     """The `tables` of result.json: a row for each pod that has said something."""
     rows = [_row(index, node) for index, node in nodes.items()]
-    return [result_table("deepep", "DeepEP between nodes: the best of each node", COLUMNS, rows)] if rows else []
+    return [result_table(TABLE, "DeepEP between nodes: the best of each node", COLUMNS, rows)] if rows else []
+
+
+def figures(result: Result) -> list[Figure]:
+    """The slowest pod of each operation, and what the test was asked for, by the first node that says it."""
+    nodes = result.record.get("nodes")
+    said = [one.get("config") for one in nodes.values() if isinstance(one, dict)] if isinstance(nodes, dict) else []
+    config = next((one for one in said if isinstance(one, dict) and one), {})
+    details = [", ".join(f"{name} {value}" for name, value in config.items())]
+    speeds = {name: result.numbers(TABLE, f"{name} RDMA") for name in OPERATIONS}
+    return [Figure(f"{name} over RDMA", "GB/s", min(found, default=None), details) for name, found in speeds.items()]
 
 
 def text_table(nodes: Mapping[int, Node]) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.decide.result import Result
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Outcome, RunContext
+from agent.workloads.connectivity import shown_pairs
 from agent.workloads.mpi import MpiWorkload
 from agent.workloads.nccl.notes import Noted, noted
 from agent.workloads.nccl.options import OPTIONS, parse_options
 from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
 from agent.workloads.nccl.verdict import Ended, judgement
 from agent.workloads.nccl_tests import FIRST_ROW
+from agent.workloads.showing import Shown
 from agent.workloads.step_launch import start_steps
 
 
@@ -43,3 +46,6 @@ class Nccl(MpiWorkload):
 
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         return judgement(Ended(context, outcome))
+
+    def shown(self, result: Result) -> Shown:
+        return shown_pairs(result)  # beside its sweeps, which every result shows

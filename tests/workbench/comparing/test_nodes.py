@@ -65,7 +65,7 @@ def test_pairs_of_pods_have_a_map_for_each_rail() -> None:
     ]
     run = searched(0, 100.0, 100.0, 100.0, record={"pairs": rows})
     first, second = heat_maps(run)
-    assert [one.name for one in (first, second)] == ["speed on rail 0", "speed on rail 1"]
+    assert [one.name for one in (first, second)] == ["speed on rail 0 between pods", "speed on rail 1 between pods"]
     assert [(cell.row, cell.column, cell.text) for cell in first.cells] == [(0, 1, "20.00"), (0, 2, "20.00")]
     assert [cell.odd for cell in second.cells] == [False, True]
     assert "Speed on rail 1 between pods" in render_run(run)

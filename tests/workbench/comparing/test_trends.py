@@ -32,8 +32,8 @@ def measured(peak: float = 380.0, *, day: float = 0.0, **changes: Any) -> Result
     return read_result(result("nccl", [pod(index) for index in range(2)]) | given | changes)
 
 
-def of_table(name: str, columns: dict[str, str], rows: list[list[Any]], **changes: Any) -> Result:
-    return read_result(result(name, [pod(0)], tables=[table(name, "T", [*columns.items()], rows)], **changes))
+def of_table(name: str, columns: dict[str, str], rows: list[list[Any]], workload: str, **changes: Any) -> Result:
+    return read_result(result(workload, [pod(0)], tables=[table(name, "T", [*columns.items()], rows)], **changes))
 
 
 PAIRS = {"ranks": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}
@@ -55,19 +55,20 @@ FIGURES: list[tuple[Result, list[tuple[str, str]]]] = [
         [("json-sft, step time", "✗ 1.845 s"), ("json-sft, speed", "✗ 93.50 TFLOP/s per GPU")],
     ),
     (
-        of_table("ddp-ranks", DDP, [[0, 400.0, 20.0], [1, 390.0, 21.0], [2, 395.0, 20.5]]),
+        of_table("ddp-ranks", DDP, [[0, 400.0, 20.0], [1, 390.0, 21.0], [2, 395.0, 20.5]], "ddp"),
         [("step time", "20.50 ms"), ("throughput", "1185 samples/s")],
     ),
     (
-        of_table("pairs", PAIRS, [["0 - 8", 14.0, 46.0, 2**23], ["8 - 0", 16.0, 12.0, 2**23]]),
+        of_table("pairs", PAIRS, [["0 - 8", 14.0, 46.0, 2**23], ["8 - 0", 16.0, 12.0, 2**23]], "nccl"),
         [("slowest neighbours", "12.00 GB/s"), ("latency, median", "15.00 µs")],
     ),
     (
-        of_table("deepep", DEEPEP, [[0, 70.5, 231.0, 75.0], [1, 68.5, 230.0, None]], record={"nodes": 5}),
+        of_table("deepep", DEEPEP, [[0, 70.5, 231.0, 75.0], [1, 68.5, 230.0, None]], "deepep", record={"nodes": 5}),
         [("dispatch FP8 over RDMA", "68.50 GB/s"), ("combine over RDMA", "75.00 GB/s")],
     ),
-    (of_table("ddp-ranks", DDP, []), []),
-    (of_table("anything", DDP, [[0, 400.0, 20.0]]), []),
+    (of_table("ddp-ranks", DDP, [], "ddp"), []),
+    (of_table("anything", DDP, [[0, 400.0, 20.0]], "ddp"), []),
+    (of_table("ddp-ranks", DDP, [[0, 400.0, 20.0]], "of another version"), []),
 ]
 
 
@@ -159,11 +160,11 @@ def test_runs_keep_their_order_and_failed_ones_do_not_count() -> None:
     [
         (lambda value: measured(value), (380, 380, 300), "21 % less, worse ▼"),
         (lambda value: measured(value), (380, 380, 430), "13 % more, better ▲"),
-        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]]), (20.0, 20.0, 22.0), "10 % more, worse ▼"),
-        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]]), (20.0, 20.0, 18.0), "10 % less, better ▲"),
-        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]]), (20.0, 20.0, 20.6), "3 % more"),
-        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]]), (0.0, 0.0, 1.0), "–"),
-        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]]), (20.0,), "–"),
+        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0, 20.0, 22.0), "10 % more, worse ▼"),
+        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0, 20.0, 18.0), "10 % less, better ▲"),
+        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0, 20.0, 20.6), "3 % more"),
+        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (0.0, 0.0, 1.0), "–"),
+        (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0,), "–"),
     ],
 )
 def test_the_last_run_beside_the_median(make: Any, values: tuple[float, ...], words: str) -> None:
