@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent.decide.result import Measured, Row, Sweep
+from agent.decide.result import Measured, Result, Row, Sweep
 from agent.report.charts import LATENCY, Line, Picture
 from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
 from agent.report.number_words import NONE, count_text, number_text, percent_text, size_text, speed_text
+
+
+def bandwidth(result: Result) -> tuple[Grid, Sequence[View]] | None:
+    """A line and a view for each sweep; None when there are none."""
+    return (overview(result.sweeps), sweep_views(result.sweeps)) if result.sweeps else None
 
 
 def sweep_views(sweeps: Sequence[Sweep]) -> tuple[View, ...]:
@@ -38,10 +43,8 @@ def names(sweeps: Sequence[Sweep]) -> list[str]:
     return [f"{name} ({count})" if count > 1 else name for name, count in zip(found, counts, strict=True)]
 
 
-def overview(sweeps: Sequence[Sweep]) -> Grid | None:
-    """One line per sweep; None when there are none."""
-    if not sweeps:
-        return None
+def overview(sweeps: Sequence[Sweep]) -> Grid:
+    """One line per sweep."""
     columns = [GridColumn("collective"), number("ranks"), GridColumn("sizes"), number("peak", "GB/s"), GridColumn("at")]
     columns.append(number("average", "GB/s"))
     compared = any(sweep.baseline for sweep in sweeps)  # one is enough: the columns stand in the table of all

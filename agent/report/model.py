@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from agent.decide.diagnosis import Diagnosis
 from agent.decide.result import Column, Result, Table, Verdict
 from agent.decide.run_names import titled
 from agent.decide.torchrun import MODULE as TORCHRUN
 from agent.launch import Started
-from agent.report.bandwidth import overview, sweep_views
+from agent.report.bandwidth import bandwidth
 from agent.report.grid import Cell, Grid, GridColumn, grid, numbers_of
-from agent.report.heat import heat_maps
+from agent.report.heat import HeatMap, heat_maps
 from agent.report.number_words import (
     NONE,
     count_text,
@@ -27,8 +27,7 @@ from agent.report.number_words import (
 from agent.report.places import differences_grid, health_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.series import series_view
 from agent.report.startup import startup
-from agent.report.training import overview as trained
-from agent.report.training import training_views
+from agent.report.training import training
 
 GATES = {"passed": "good", "failed": "bad", "not judged": "warn"}
 FEWEST_SUMMED = 4
@@ -43,8 +42,7 @@ SIGNS = {"passed": Cell("✓", "good"), "failed": Cell("✗", "bad"), "ended": C
 
 
 def run_page(result: Result) -> SimpleNamespace:
-    """All that the page of one run shows. What is empty, or None, is left out."""
-    launch = result.launch
+    """All that the page of one run shows. What is empty is left out."""
     return SimpleNamespace(
         title=title(result),
         sign=SIGNS[result.verdict.status],
@@ -52,32 +50,8 @@ def run_page(result: Result) -> SimpleNamespace:
         facts=facts(result),
         reasons=[reason for reason in result.verdict.reasons if reason not in _said(result.verdict)],
         gate=_gate(result),
-        diagnosis=_diagnosis(result.diagnosis),
-        health=health_grid(result),
-        sweeps=sweep_views(result.sweeps),
-        overview=overview(result.sweeps),
-        trainings=training_views(result.trainings),
-        trained=trained(result),
-        heat=heat_maps(result),
-        series=series_view(result.series),
-        tables=tuple(map(table_grid, result.tables)),
-        order=order_grid(result),
-        order_words=order_words(result),
-        startup=startup(result),
-        pods=pods_grid(result),
-        shared=shared_inventory(result),
-        differences=differences_grid(result),
-        command=shlex.join(launch.argv) if launch else "",
-        added=sorted(environment(launch, added=True)),
-        environment=sorted(environment(launch, added=False)),
+        sections=[(one, data) for one in SECTIONS if (data := one.data(result)) is not None],
     )
-
-
-def _diagnosis(found: Diagnosis | None) -> Grid | None:
-    if found is None:
-        return None
-    columns = (GridColumn("source"), GridColumn("state"), GridColumn("what it gave"))
-    return grid("what each source gave", columns, [[one.name, one.state, one.text] for one in found.sources])
 
 
 def _said(verdict: Verdict) -> str:
@@ -195,3 +169,53 @@ def environment(launch: Started | None, added: bool) -> Pairs:
     if launch is None:
         return []
     return [(name, value) for name, value in launch.environment.items() if (name in launch.added) == added]
+
+
+def _launch(result: Result) -> tuple[str, Pairs, Pairs]:
+    command = shlex.join(result.launch.argv) if result.launch else ""
+    return command, sorted(environment(result.launch, added=True)), sorted(environment(result.launch, added=False))
+
+
+def _diagnosis(result: Result) -> Grid | None:
+    if result.diagnosis is None:
+        return None
+    columns = (GridColumn("source"), GridColumn("state"), GridColumn("what it gave"))
+    rows = [[one.name, one.state, one.text] for one in result.diagnosis.sources]
+    return grid("what each source gave", columns, rows)
+
+
+def _measured(result: Result) -> tuple[Sequence[HeatMap], Sequence[Grid]] | None:
+    return (heat_maps(result), list(map(table_grid, result.tables))) if result.tables else None
+
+
+class Section(NamedTuple):
+    """One heading, and what stands below it: `data`, in templates/sections/ID.html.j2."""
+
+    id: str
+    title: str
+    data: Callable[[Result], Any]
+    """None: the section is left out."""
+    short: str = ""
+    """In the navigation, where that is not the title."""
+    counted: bool = False
+    """The navigation says how many rows it has."""
+
+    def link(self, data: Any) -> str:
+        return (self.short or self.title) + (f" ({data.length})" if self.counted else "")
+
+
+SECTIONS = (
+    Section("why", "Why it stood still", _diagnosis),
+    Section("health", "Health of the pods", health_grid, "Health", counted=True),
+    Section("bandwidth", "Bandwidth and time over message size", bandwidth, "Bandwidth"),
+    Section("training", "Training", training),
+    Section("series", "Series of the program", lambda result: series_view(result.series), "Series"),
+    Section("measured", "Measured", _measured),
+    Section("differences", "What differed between pods", differences_grid, "Differences", counted=True),
+    Section("order", "Order of the ranks", lambda result: (order_words(result), order_grid(result)), "Order"),
+    Section("startup", "Start-up", startup),
+    Section("pods", "Pods", lambda result: (pods_grid(result), shared_inventory(result))),
+    Section("launch", "Launch", _launch),
+    Section("versions", "Versions", lambda result: result.versions),
+)
+"""The sections of a run's page, in their order, which is that of the navigation."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from agent.decide.result import Result
 from agent.report import charts, palette
 from agent.report.model import run_page
-from agent.report.sections import sections_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -19,8 +18,7 @@ UNSEEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "ï
 
 def render_run(result: Result) -> str:
     """The page of one run. Raises ImportError where Jinja2 or matplotlib is missing."""
-    page = run_page(result)
-    return render("report.html.j2", page=page, sections=sections_of(page))
+    return render("report.html.j2", page=run_page(result))
 
 
 def render(template: str, package: str = __package__, **values: object) -> str:

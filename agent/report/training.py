@@ -21,6 +21,11 @@ CURVES: Sequence[tuple[str, str, Value]] = (
 """Name, axis, value."""
 
 
+def training(result: Result) -> tuple[Grid, Sequence[View]] | None:
+    """A line and a view for each training; None when there are none."""
+    return (overview(result), training_views(result.trainings)) if result.trainings else None
+
+
 def training_views(trainings: Sequence[Training]) -> tuple[View, ...]:
     """A view for each training, in their order."""
     return tuple(
@@ -44,10 +49,8 @@ COLUMNS = (
 """What `measures` gives."""
 
 
-def overview(result: Result) -> Grid | None:
-    """One line per training; None when there are none."""
-    if not result.trainings:
-        return None
+def overview(result: Result) -> Grid:
+    """One line per training."""
     columns = [GridColumn("training"), *COLUMNS, number("skipped")]
     rows = [[one.stage, *measures(result, one), str(one.skipped)] for one in result.trainings]
     return grid("Each training in one line", columns, rows, note=how([(result, one) for one in result.trainings]))

@@ -24,5 +24,5 @@ def rendered(name: str) -> str:
     if name == SERIES:
         return render_series([read_result(make()) for make in EXAMPLES.values() if make is not hostile], [])
     if name == HOSTILE_SERIES:
-        return render_series([read_result(hostile()), read_result(hostile() | NODES)], [HOSTILE])
+        return render_series([read_result(one) for one in (hostile(), hostile(), hostile() | NODES)], [HOSTILE])
     return render_run(read_result(EXAMPLES[name]()))

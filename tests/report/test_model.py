@@ -10,7 +10,7 @@ import pytest
 from agent.report.bandwidth import names
 from agent.report.charts import LATENCY, Line, Picture, Scale, chart, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
-from agent.report.model import run_page, table_grid
+from agent.report.model import SECTIONS, run_page, table_grid
 from agent.report.places import order_words
 from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
@@ -36,7 +36,10 @@ from tests.report.examples import (
 
 
 def page(data: Json) -> SimpleNamespace:
-    return run_page(read_result(data))
+    """With what each section shows under its id; None: it is left out."""
+    found = run_page(read_result(data))
+    sections = dict.fromkeys(section.id for section in SECTIONS) | {one.id: shown for one, shown in found.sections}
+    return SimpleNamespace(**sections, **vars(found))
 
 
 def texts(found: Grid | None) -> list[list[str]]:
@@ -71,32 +74,32 @@ def test_nothing_is_told_twice() -> None:
 
 def test_overview() -> None:
     found = page(EXAMPLES["wrong"]())
-    line = texts(found.overview)[0]
+    line = texts(found.bandwidth[0])[0]
     assert line[:3] == ["all_reduce", "32", "1 KiB to 8 GiB"]
     assert line[4] == "4 GiB out-of-place"
     assert line[-1] == "✗ 1048593"
-    assert found.sweeps[0].pictures[0].lines[0].wrong == {2**24}
+    assert found.bandwidth[1][0].pictures[0].lines[0].wrong == {2**24}
     labels = ["out-of-place", "in-place"]
-    assert [line.label for line in found.sweeps[0].pictures[0].lines] == labels
-    one_way = page(result("nccl", [pod(0)], sweeps=[sweep("alltoall")])).sweeps[0].pictures
+    assert [line.label for line in found.bandwidth[1][0].pictures[0].lines] == labels
+    one_way = page(result("nccl", [pod(0)], sweeps=[sweep("alltoall")])).bandwidth[1][0].pictures
     assert [[line.label for line in picture.lines] for picture in one_way] == [labels[:1]] * 2
-    assert page(ddp()).overview is None
+    assert page(ddp()).bandwidth is None
 
 
 def test_overview_with_a_baseline() -> None:
     found = page(EXAMPLES["gated"]())
-    assert [column.name for column in found.overview.columns][-3:] == ["of baseline", "least", "wrong"]
-    assert texts(found.overview)[0][-3:] == ["69 %", "69 %", "0"]
-    assert found.sweeps[0].pictures[0].lines[0].label == "baseline"
+    assert [column.name for column in found.bandwidth[0].columns][-3:] == ["of baseline", "least", "wrong"]
+    assert texts(found.bandwidth[0])[0][-3:] == ["69 %", "69 %", "0"]
+    assert found.bandwidth[1][0].pictures[0].lines[0].label == "baseline"
     bare = sweep("all_reduce", baseline={"name": "b", "source": "s", "rows": []})
-    pictures = page(result("nccl", [pod(0)], sweeps=[bare])).sweeps[0].pictures
+    pictures = page(result("nccl", [pod(0)], sweeps=[bare])).bandwidth[1][0].pictures
     assert [line.label for line in pictures[0].lines] == ["out-of-place", "in-place"]
 
 
 def test_a_sweep_without_rows_or_checks() -> None:
     unchecked = sweep("all_reduce", rows=[], average_busbw=None)
     found = page(result("nccl", [pod(0)], sweeps=[unchecked]))
-    assert texts(found.overview)[0] == ["all_reduce", "32", "–", "–", "–", "–", "not checked"]
+    assert texts(found.bandwidth[0])[0] == ["all_reduce", "32", "–", "–", "–", "–", "not checked"]
 
 
 def test_names_of_sweeps_are_different() -> None:
@@ -107,27 +110,27 @@ def test_names_of_sweeps_are_different() -> None:
 
 def test_trainings_have_a_line_and_three_curves_each() -> None:
     found = page(EXAMPLES["trained"]())
-    assert texts(found.trained) == [
+    assert texts(found.training[0]) == [
         ["train", "0", "11.90", "2.102", "1.845", "1.855", "2.610 at 50", "142\u202f083", "9.1 %", "93.50", "97", "1"],
         ["json-sft", "0", "11.90", "3.100", "1.845", "1.855", "1.855 at 3", *["not known"] * 2, "93.50", "9", "1"],
     ]
-    first, _ = found.trainings
+    first, _ = found.training[1]
     assert [picture.title for picture in first.pictures] == ["loss", "step time", "speed"]
     assert [len(picture.lines[0].points) for picture in first.pictures] == [96, 96, 97]
     said = "to 97 of 97; the first took 31.5 s and is not among the step times"
     assert first.about == (f"97 iterations, {said}",)
-    assert page(EXAMPLES["diverged"]()).trainings[0].pictures[0].lines[0].wrong == {61, 62}
+    assert page(EXAMPLES["diverged"]()).training[1][0].pictures[0].lines[0].wrong == {61, 62}
     assert first.grid.length == 97
-    assert page(ddp()).trained is None
+    assert page(ddp()).training is None
 
 
 def test_a_training_that_was_thinned_says_so() -> None:
     data = result("pai-megatron-qwen3", [pod(0)], trainings=[training(count=50) | {"count": 5000, "planned": 10000}])
-    assert page(data).trainings[0].about[0].startswith("5000 iterations, of which 50 are shown, to 50 of 10000;")
+    assert page(data).training[1][0].about[0].startswith("5000 iterations, of which 50 are shown, to 50 of 10000;")
 
 
 def test_tables_are_summed_up() -> None:
-    found = page(ddp()).tables[0]
+    found = page(ddp()).measured[1][0]
     assert [[cell.text for cell in row] for row in found.foot] == [
         ["least", "800.5", "19.71", "1.210", ""],
         ["median", "806.3", "19.87", "1.210", ""],
@@ -145,7 +148,7 @@ def test_cells_of_every_kind() -> None:
 
 
 def test_what_was_measured_comes_first_and_sizes_have_their_unit() -> None:
-    (found,) = page(EXAMPLES["connectivity"]()).tables
+    (found,) = page(EXAMPLES["connectivity"]()).measured[1]
     assert [column.name for column in found.columns] == ["ranks", "latency", "bandwidth", "message", "pods"]
     assert [column.unit for column in found.columns] == ["", "µs", "GB/s", "", ""]
     assert texts(found)[0] == ["0 - 8", "14.25", "46.50", "8 MiB", "a4-train-workload-0-0 - a4-train-workload-0-1"]
@@ -165,12 +168,12 @@ def test_long_tables_are_cut_and_say_so() -> None:
 
 def test_the_order_is_grouped_by_block() -> None:
     found = page(ddp())
-    assert [group.heading.split(" · ")[1] for group in found.order.groups] == [
+    assert [group.heading.split(" · ")[1] for group in found.order[1].groups] == [
         "2 pods, ranks 0–15",
         "2 pods, ranks 16–31",
     ]
-    assert [column.name for column in found.order.columns] == ["ranks", "pod", "node", "sub-block", "host"]
-    assert [row[:2] for row in texts(found.order)] == [["0–7", "0"], ["8–15", "2"], ["16–23", "1"], ["24–31", "3"]]
+    assert [column.name for column in found.order[1].columns] == ["ranks", "pod", "node", "sub-block", "host"]
+    assert [row[:2] for row in texts(found.order[1])] == [["0–7", "0"], ["8–15", "2"], ["16–23", "1"], ["24–31", "3"]]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_words_on_the_order(places: list[list[str]], sentence: str) -> None:
 
 def test_a_place_that_is_shorter_than_others() -> None:
     pods = [pod(0, place=["c", "b", "s", "h"]), pod(1, place=["c", "b"]), pod(2, place=[])]
-    found = page(result("none", pods, slots=1)).order
+    found = page(result("none", pods, slots=1)).order[1]
     assert [group.heading for group in found.groups] == [
         "block b, cluster c · 2 pods, ranks 0–1",
         "place unknown · 1 pod, ranks 2–2",
@@ -259,13 +262,13 @@ def test_startup_of_pods_that_came_nowhere() -> None:
 
 def test_pods() -> None:
     found = page(EXAMPLES["lost"]())
-    assert [row[1] for row in texts(found.pods)] == [
+    assert [row[1] for row in texts(found.pods[0])] == [
         "✗ signal 15, because of pod 2",
         "✗ signal 15, because of pod 2",
         "✗ lost: not heard for 30 s, the cause",
         "✗ signal 15, because of pod 2",
     ]
-    assert dict(found.shared)["driver"] == "580.95.05"
+    assert dict(found.pods[1])["driver"] == "580.95.05"
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_pods() -> None:
 def test_the_pod_that_is_the_cause(where: str, code: int, shown: list[str]) -> None:
     pods = [pod(0, status=-15), pod(1, status=1)]
     found = page(result("script", pods, verdict=verdict("it failed", code, where=where)))
-    assert [row[1] for row in texts(found.pods)] == shown
+    assert [row[1] for row in texts(found.pods[0])] == shown
 
 
 @pytest.mark.parametrize(
@@ -297,22 +300,22 @@ def test_ranks_that_mpirun_started_on_other_pods(program: str, lead: int, free: 
     given = result("mpirun", pods)
     ranks = str(given["slots"] * len(pods) - free)
     found = page({**given, "launch": launch("x") | {"argv": [program, "-np", ranks, "hostname"]}})
-    assert [row[1] for row in texts(found.pods)] == shown
+    assert [row[1] for row in texts(found.pods[0])] == shown
 
 
 def test_the_inventory_has_plain_words() -> None:
     told = {"mpirun_version_text": "mpirun (Open MPI) 4.1.4\n\nReport bugs", "memlock": "8 MiB", "shm": "64 MiB"}
     other = pod(1, inventory=told | {"shm": "32 MiB"})
     found = page(result("none", [pod(0, inventory=told), other]))
-    assert dict(found.shared)["Open MPI"] == "mpirun (Open MPI) 4.1.4"
-    assert dict(found.shared)["memory that may be locked"] == "8 MiB"
-    assert found.pods.columns[-1].name == "shared memory (/dev/shm)"
+    assert dict(found.pods[1])["Open MPI"] == "mpirun (Open MPI) 4.1.4"
+    assert dict(found.pods[1])["memory that may be locked"] == "8 MiB"
+    assert found.pods[0].columns[-1].name == "shared memory (/dev/shm)"
 
 
 def test_what_differs_is_a_column() -> None:
     found = page(EXAMPLES["wrong"]())
-    assert [column.name for column in found.pods.columns][-2:] == ["driver", "kernel"]
-    assert texts(found.pods)[3][-2:] == ["570.133.20", "6.6.97+"]
+    assert [column.name for column in found.pods[0].columns][-2:] == ["driver", "kernel"]
+    assert texts(found.pods[0])[3][-2:] == ["570.133.20", "6.6.97+"]
     assert texts(found.differences) == [
         ["driver", "580.95.05", "570.133.20", "pod 3"],
         ["kernel", "6.12.55+", "6.6.97+", "pod 3"],
@@ -322,10 +325,10 @@ def test_what_differs_is_a_column() -> None:
 
 def test_launch() -> None:
     found = page(ddp())
-    assert found.command.startswith("torchrun --nnodes=4")
-    assert [name for name, _ in found.added] == ["A4_RECORD", "A4_RUN", "MASTER_ADDR", "MASTER_PORT"]
-    assert ("HF_TOKEN", "***") in found.environment
-    assert page(EXAMPLES["none"]()).command == ""
+    assert found.launch[0].startswith("torchrun --nnodes=4")
+    assert [name for name, _ in found.launch[1]] == ["A4_RECORD", "A4_RUN", "MASTER_ADDR", "MASTER_PORT"]
+    assert ("HF_TOKEN", "***") in found.launch[2]
+    assert page(EXAMPLES["none"]()).launch[0] == ""
 
 
 # charts

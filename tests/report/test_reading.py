@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.report.model import run_page
 from agent.report.reading import NotAResult, read_result
+from agent.report.startup import startup
 from scripts.result_schema import result_schema
 from tests.report.examples import EXAMPLES, NOON, collectives, compared, ddp
 
@@ -29,7 +29,7 @@ def test_phases_that_are_not_known_are_passed_over() -> None:
     later = ddp()
     for one in later["pods"]:
         one["phases"]["some-later-phase"] = NOON
-    assert run_page(read_result(later)).startup == run_page(read_result(ddp())).startup
+    assert startup(read_result(later)) == startup(read_result(ddp()))
 
 
 @pytest.mark.parametrize(

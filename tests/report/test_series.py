@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from agent.report.grid import View
-from agent.report.model import run_page
 from agent.report.reading import read_result
 from agent.workbench.comparing.comparison import comparison_page
 from tests.report.examples import curve, logged, pod, result, series
-from tests.report.test_model import texts
+from tests.report.test_model import page, texts
 
 
 def found() -> View:
-    view: View | None = run_page(read_result(logged())).series
+    view: View | None = page(logged()).series
     assert view
     return view
 
