@@ -1,5 +1,8 @@
 """What a workload has to say of one of its results, for pages: which numbers are compared over many runs, what was
-measured between two, and how fast each node was."""
+measured between two, and how fast each node was.
+
+It is read from the result and not stored in it: results of earlier versions have it as well, and it can be improved.
+"""
 
 from __future__ import annotations
 

@@ -13,16 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import wire
 from agent.clinic.find_slow.fitting import PairSpeed
 from agent.clinic.find_slow.matching import Pair, confirming_rounds, first_rounds, least_pairs, stratum
 from agent.clinic.find_slow.stages import read_stages
-from agent.clinic.find_slow.telling import ToldVerdict, tell
+from agent.clinic.find_slow.telling import ToldVerdict, pairs_json, tell
 from agent.clinic.find_slow.verdict import PairVerdict, judge, next_rounds
 from agent.decide.location import Place
 from agent.decide.plan import Plan, PlannedPeer
 from agent.launch import unpacked
+from agent.report.reading import read_result
+from agent.workloads import shown
 from agent.workloads.base import Outcome
 from scripts.find_slow_simulation import Noise, Simulated, least_share, measured, trial
+from tests.report.examples import pod, result
 from tests.test_workloads import context, judged, launched, options
 
 
@@ -290,6 +294,16 @@ def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
     assert [one.pod for one in said.found if one.state == "bad"] == [3, 7]
     assert {type(row[3]) for row in said.tables[0].rows} == {float}  # MB/s
     assert max(map(len, said.table.splitlines())) <= 80 and said.table.count("\n") <= 14
+
+
+def test_pages_show_what_is_stored() -> None:
+    found, peers = play([()] * 8, {3: 0.5}), peers_of(8)
+    tables = wire.to_json(told(8, {3: 0.5}).tables)
+    pods = [pod(at, node=f"gke-{at}") for at in range(8)]
+    data = result("find-slow", pods, tables=tables, record={"pairs": pairs_json(peers, found)})
+    page = shown(read_result(data))
+    assert page.nodes and [node for node, share in page.nodes.shares.items() if share < page.nodes.low] == ["gke-3"]
+    assert [one.name for one in page.maps] == ["speed between pods"] and len(page.maps[0].pairs) >= 8 * 3 / 2
 
 
 def test_the_docs_show_the_columns_that_are_printed() -> None:

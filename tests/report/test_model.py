@@ -64,6 +64,9 @@ def test_facts() -> None:
     assert found["GPUs of each pod"] == "8 × NVIDIA B200"
     assert found["software"] == "torch 2.9.1+cu130, CUDA 13.0, NCCL 2.28.9, driver 580.95.05"
     assert "job" not in dict(page(EXAMPLES["none"]()).facts)
+    by_torchrun = launch("script") | {"argv": ["python", "-m", "torch.distributed.run", "train.py"]}
+    found = dict(page(result("script", [pod(0)], launch=by_torchrun, versions={})).facts)
+    assert found["software"] == "torch not known, driver 580.95.05"
 
 
 def test_nothing_is_told_twice() -> None:

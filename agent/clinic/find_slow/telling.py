@@ -236,13 +236,9 @@ def rail_maps(result: Result) -> list[PairMap]:
             rail.setdefault((one, other), []).append(float(row["MB/s"] or 0))
     except (KeyError, TypeError, ValueError):  # of another version
         return []
+    name = "speed on rail {} between pods" if len(rails) > 1 else "speed between pods"
     return [
-        PairMap(
-            f"speed {f'on rail {rail} ' if len(rails) > 1 else ''}between pods",
-            "MB/s",
-            [(*pair, median(speeds)) for pair, speeds in pairs.items()],
-            of="pod",
-        )
+        PairMap(name.format(rail), "MB/s", [(*pair, median(speeds)) for pair, speeds in pairs.items()], of="pod")
         for rail, pairs in sorted(rails.items())
     ]
 
