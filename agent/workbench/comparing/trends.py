@@ -23,7 +23,7 @@ MOST_TRENDS = 60
 
 def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNamespace:
     """All that the page shows of these results, which keep their order, and of what could not be read (`unread`).
-    `nodes` is None where no run was one of find-slow."""
+    `nodes` is None where no run compared nodes."""
     figures = [key_figures(one) for one in results]
     trends = trends_of(figures)
     several = [one for one in trends if len(one.points) > 1]  # one run has no trend
