@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent.catalogue import WORKLOADS
 from agent.errors import UsageError
-from agent.workloads.showing import Shown
+from agent.workloads.showing import Showing
 
 if TYPE_CHECKING:
     from agent.decide.result import Result
@@ -26,6 +26,6 @@ def find_workload(name: str) -> Workload:
     return found
 
 
-def shown(result: Result) -> Shown:
+def shown(result: Result) -> Showing:
     """What its workload shows of it; nothing where this version does not have that workload."""
-    return find_workload(result.workload).shown(result) if result.workload in WORKLOADS else Shown()
+    return find_workload(result.workload).shown(result) if result.workload in WORKLOADS else Showing()

@@ -18,7 +18,7 @@ from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.nccl_logs import read_logs
 from agent.workloads.option import Option, OptionParser
-from agent.workloads.showing import Shown
+from agent.workloads.showing import Showing
 from agent.workloads.step_record import open_step
 
 if TYPE_CHECKING:
@@ -328,9 +328,9 @@ class Workload(ABC):
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the whole run, as seen by the coordinator."""
 
-    def shown(self, result: Result) -> Shown:
+    def shown(self, result: Result) -> Showing:
         """What pages show of a result besides what every one has; it may be of an earlier version."""
-        return Shown()
+        return Showing()
 
 
 def run_variables(context: RunContext) -> dict[str, str]:

@@ -25,7 +25,7 @@ from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import VERSION, PlannedRanks, RankRecord, RecordVerdict, ranks_text, read_record
-from agent.workloads.showing import Figure, PairMap, Shown
+from agent.workloads.showing import Figure, PairMap, Showing
 
 LOG = "connectivity-test.log"
 TABLE = "pairs"
@@ -88,7 +88,7 @@ class Connectivity(MpiWorkload):
         table = record.table(planned) if record.pairs else ""
         return Judgement(end, "\n".join(lines) + f"\n{table}", measurements, LOG)
 
-    def shown(self, result: Result) -> Shown:
+    def shown(self, result: Result) -> Showing:
         return shown_pairs(result)
 
 
@@ -238,7 +238,7 @@ class ConnectivityRecord(RankRecord):
         }
 
 
-def shown_pairs(result: Result) -> Shown:
+def shown_pairs(result: Result) -> Showing:
     """The slowest pair, which sets the pace of collectives, the usual latency, and a map of each."""
     speeds, times, sizes = (result.numbers(TABLE, name) for name in ("bandwidth", "latency", "message"))
     details = [" and ".join(size_text(round(size)) for size in sorted(set(sizes)))]
@@ -249,13 +249,13 @@ def shown_pairs(result: Result) -> Shown:
     found = [re.fullmatch(r"(\d{1,6}) - (\d{1,6})", str(ends)) for ends in result.cells(TABLE, "ranks")]
     ranks = [(int(one[1]), int(one[2])) for one in found if one]
     if not len(found) == len(ranks) == len(speeds) == len(times):
-        return Shown(figures)
+        return Showing(figures)
     bandwidths, latencies = ([(*ends, one) for ends, one in zip(ranks, ones, strict=True)] for ones in (speeds, times))
     maps = [
         PairMap("bandwidth between neighbours", "GB/s", bandwidths),
         PairMap("latency between neighbours", "µs", latencies, lower=True),
     ]
-    return Shown(figures, maps)
+    return Showing(figures, maps)
 
 
 def neighbours(pods: int, slots: int) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from agent.launch import Launch
 from agent.workloads.base import Outcome, RunContext
 from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import PlannedRanks, ranks_text, read_record
-from agent.workloads.showing import Figure, Shown
+from agent.workloads.showing import Figure, Showing
 from agent.workloads.torch_program import COMMON, TorchProgram, TorchRecord, start_program
 
 OUTPUTS = 16
@@ -43,7 +43,7 @@ class Ddp(TorchProgram):
     def read(self, outcome: Outcome) -> DdpRecord:
         return read_record(outcome.record, DdpRecord())
 
-    def shown(self, result: Result) -> Shown:
+    def shown(self, result: Result) -> Showing:
         """A step, which all ranks take together, and the samples of all of them."""
         batch, parameters = result.record.get("batch"), result.record.get("parameters")
         details = [
@@ -53,7 +53,7 @@ class Ddp(TorchProgram):
         ]
         steps, rates = result.numbers(TABLE, "step"), result.numbers(TABLE, "rate")
         step, rate = median(steps) if steps else None, sum(rates) if rates else None
-        return Shown(
+        return Showing(
             [Figure("step time", "ms", step, details, lower=True), Figure("throughput", "samples/s", rate, details)]
         )
 

@@ -51,7 +51,7 @@ class NodeShares(NamedTuple):
     """How it was measured: a sentence without its point."""
 
 
-class Shown(NamedTuple):
+class Showing(NamedTuple):
     """All of that; most workloads have nothing besides what every result has."""
 
     figures: Sequence[Figure] = ()

@@ -19,7 +19,7 @@ from agent.workloads.base import FailedPart, Judgement, Measurements, Outcome, R
 from agent.workloads.ends import broken_off, first_failure
 from agent.workloads.network import logs_of, own_logs, seen_network
 from agent.workloads.option import Option, OptionParser, between
-from agent.workloads.showing import Shown
+from agent.workloads.showing import Showing
 from agent.workloads.torch_program import PRESETS
 
 OVER = ("tcp", "gloo", "nccl")
@@ -112,8 +112,8 @@ class FindSlow(Workload):
         measurements = network.measurements(measured._replace(reasons=reasons, found=found))
         return Judgement(network.end(end), "\n".join(said), measurements, "find-slow.log", files)
 
-    def shown(self, result: Result) -> Shown:
-        return Shown(maps=rail_maps(result), nodes=node_shares(result))
+    def shown(self, result: Result) -> Showing:
+        return Showing(maps=rail_maps(result), nodes=node_shares(result))
 
 
 def without_host(place: Place) -> Place:

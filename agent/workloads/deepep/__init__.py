@@ -24,7 +24,7 @@ from agent.workloads.deepep.options import OPTIONS, Asked, asked
 from agent.workloads.deepep.printed import Node, figures, incomplete, read_node, tables, text_table, versions, warnings
 from agent.workloads.deepep.speed import MAPPING, Speed, judge_speed
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
-from agent.workloads.showing import Shown
+from agent.workloads.showing import Showing
 
 LOG = "deepep-test.log"
 GPUS = 8
@@ -105,8 +105,8 @@ class DeepEp(MpiWorkload):
         cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
         return Judgement(end, cut + _text(end, nodes, reasons, speed), measurements, LOG)
 
-    def shown(self, result: Result) -> Shown:
-        return Shown(figures(result))
+    def shown(self, result: Result) -> Showing:
+        return Showing(figures(result))
 
 
 def _layout(context: RunContext) -> Layout:

@@ -14,7 +14,7 @@ from agent.workloads.nccl.options import OPTIONS, parse_options
 from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
 from agent.workloads.nccl.verdict import Ended, judgement
 from agent.workloads.nccl_tests import FIRST_ROW
-from agent.workloads.showing import Shown
+from agent.workloads.showing import Showing
 from agent.workloads.step_launch import start_steps
 
 
@@ -47,5 +47,5 @@ class Nccl(MpiWorkload):
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         return judgement(Ended(context, outcome))
 
-    def shown(self, result: Result) -> Shown:
+    def shown(self, result: Result) -> Showing:
         return shown_pairs(result)  # beside its sweeps, which every result shows
