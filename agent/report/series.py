@@ -76,11 +76,13 @@ def _line(label: str, style: int, curve: SeriesCurve) -> Line:
 
 
 def middle_line(label: str, style: int, one: Series) -> Line:
-    """One curve for a whole run: the median of its ranks."""
+    """One curve for a whole run: the median of its ranks, at the steps that all have. Each rank's curve is thinned by
+    itself: at another step a median would be that of the few that kept it. Where no step is of all, the fullest curve."""
     if one.curves and (one.curves[0].of == "median" or len(one.curves) == 1):
         return _line(label, style, one.curves[0])
-    at_step: dict[float, list[float]] = {}
-    for line in _lines(one):
-        for step, value in line.points:
-            at_step.setdefault(step, []).append(value)
-    return Line(label, [(step, median(values)) for step, values in sorted(at_step.items())], style)
+    ranks = [dict(line.points) for line in _lines(one)]
+    common = set.intersection(*map(set, ranks)) if ranks else set()
+    if ranks and not common:
+        ranks = [max(ranks, key=len)]
+        common = set(ranks[0])
+    return Line(label, [(step, median(rank[step] for rank in ranks)) for step in sorted(common)], style)

@@ -40,6 +40,20 @@ def of(*given: Any) -> Any:
     return read_result(result("torchrun", [pod(0)], series=list(given)))
 
 
+def test_a_step_that_only_one_rank_kept_is_no_spike() -> None:
+    """Where ranks kept no step in common, the one with the most stands for them."""
+    slow, fast = curve([5.0, 5.0, 5.0, 5.0], rank=0), curve([5.0, 9.0, 9.0, 9.0], rank=1)
+    lone = slow | {"steps": [0, 10, 15, 30]}
+    apart = fast | {"steps": [1, 11, 21, 31]}
+    results = [of(series("x", slow, fast)), of(series("x", lone, fast)), of(series("x", lone, apart))]
+    (view,) = comparison_page(results).series
+    assert [line.points for line in view.pictures[0].lines] == [
+        [(0, 5.0), (10, 7.0), (20, 7.0), (30, 7.0)],
+        [(0, 5.0), (10, 7.0), (30, 7.0)],
+        [(0, 5.0), (10, 5.0), (15, 5.0), (30, 5.0)],
+    ]
+
+
 def test_runs_side_by_side() -> None:
     ranks = [curve([8.0, 2.0 + rank], rank=rank) for rank in range(3)]
     spread = [curve([middle], of=name, rank=None, pod=None) for name, middle in (("median", 7.0), ("least", 6.0))]
