@@ -77,7 +77,7 @@ def _line(label: str, style: int, curve: SeriesCurve) -> Line:
 
 def middle_line(label: str, style: int, one: Series) -> Line:
     """One curve for a whole run: the median of its ranks, at the steps that all have. Each rank's curve is thinned by
-    itself: at another step a median would be that of the few that kept it. Where no step is of all, the fullest curve."""
+    itself: at another step a median would be that of the few that kept it. Where there are none, the fullest curve."""
     if one.curves and (one.curves[0].of == "median" or len(one.curves) == 1):
         return _line(label, style, one.curves[0])
     ranks = [dict(line.points) for line in _lines(one)]

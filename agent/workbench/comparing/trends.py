@@ -14,10 +14,12 @@ from agent.report.model import SIGNS
 from agent.report.number_words import NONE, count_text, moment_text
 from agent.report.ticks import LATEST, span_text
 from agent.workbench.comparing.comparison import title_of
-from agent.workbench.comparing.key_figures import KeyFigure, Subject, Trend, key_figures, trends_of
+from agent.workbench.comparing.key_figures import KeyFigure, Trend, key_figures, trends_of
 from agent.workbench.comparing.nodes import nodes_grid
 
 MOST_TRENDS = 60
+SCATTERS = 4.5
+"""Median distances from the median: three standard deviations of values that scatter normally."""
 """Charts of one page; the table has a line for each trend."""
 
 
@@ -109,20 +111,24 @@ def _numbers(results: Sequence[Result], one: Trend) -> list[Cell | str]:
     middle = median(one.good)
     last = max((results[run].since, run, figure.value) for run, figure in one.points if not figure.wrong)[2]
     shown = [one.subject.number(value) for value in (middle, last, min(one.good), max(one.good))]
-    change = _to_median(last, middle, one.subject) if len(one.good) > 1 else Cell(NONE, "soft")
+    change = _to_median(last, one) if len(one.good) > 1 else Cell(NONE, "soft")
     return [*shown[:2], change, *shown[2:]]
 
 
-def _to_median(value: float, middle: float, subject: Subject) -> Cell:
-    """3 % less; marked as better or worse from 5 % on."""
+def _to_median(value: float, trend: Trend) -> Cell:
+    """3 % less; marked as better or worse from 5 % on, if it is further from the median than others are."""
+    middle = median(trend.good)
     change = value / middle - 1 if middle else math.nan
     if not math.isfinite(change):
         return Cell(NONE, "soft")
     percent = round(100 * abs(change))
     text = f"{percent} % {'more' if change > 0 else 'less'}" if percent else "the same"
-    if percent < 5:
+    others = list(trend.good)
+    others.remove(value)
+    scatter = median(abs(one - middle) for one in others) if others else 0.0
+    if percent < 5 or abs(value - middle) <= SCATTERS * scatter:
         return Cell(text)
-    worse = subject.is_worse(value, middle)
+    worse = trend.subject.is_worse(value, middle)
     return Cell(f"{text}, {'worse ▼' if worse else 'better ▲'}", "bad" if worse else "good")
 
 
@@ -160,13 +166,12 @@ def _picture(at: int, one: Trend, results: Sequence[Result]) -> Picture:
 
 def _points(one: Trend, results: Sequence[Result]) -> Grid:
     """Every number of a trend."""
-    middle = median(one.good) if one.good else math.nan
     columns = [number("no."), number("value", one.subject.unit), number("to the median"), GridColumn("run")]
     rows = [
         [
             str(run + 1),
             Cell(f"✗ {one.subject.number(figure.value)}", "bad") if figure.wrong else one.subject.number(figure.value),
-            Cell(NONE, "soft") if figure.wrong else _to_median(figure.value, middle, one.subject),
+            Cell(NONE, "soft") if figure.wrong else _to_median(figure.value, one),
             results[run].name or results[run].run,
             moment_text(results[run].since),
         ]

@@ -160,6 +160,8 @@ def test_runs_keep_their_order_and_failed_ones_do_not_count() -> None:
     [
         (lambda value: measured(value), (380, 380, 300), "21 % less, worse ▼"),
         (lambda value: measured(value), (380, 380, 430), "13 % more, better ▲"),
+        (lambda value: measured(value), (240, 100, 180, 150, 200, 99), "40 % less"),
+        (lambda value: measured(value), (200, 202, 198, 201, 199, 150), "25 % less, worse ▼"),
         (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0, 20.0, 22.0), "10 % more, worse ▼"),
         (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0, 20.0, 18.0), "10 % less, better ▲"),
         (lambda value: of_table("ddp-ranks", DDP, [[0, 1.0, value]], "ddp"), (20.0, 20.0, 20.6), "3 % more"),
