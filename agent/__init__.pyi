@@ -18,6 +18,7 @@ from agent.decide.ranks import RankEnd as RankEnd
 from agent.decide.ranks import RanksVerdict as RanksVerdict
 from agent.decide.ranks import parse_rank as parse_rank
 from agent.decide.ranks import ranks_verdict as ranks_verdict
+from agent.decide.result import Result as Result
 from agent.decide.runspec import MpirunOptions as MpirunOptions
 from agent.decide.runspec import RunSpec as RunSpec
 from agent.decide.subset import subset as subset

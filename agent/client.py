@@ -11,6 +11,7 @@ answers (docs/maintainers/control-channel.md). A client that goes away ends noth
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,13 +25,14 @@ from agent.decide.run_info import Output as Output
 from agent.decide.run_info import RunEnd as RunEnd
 from agent.decide.run_info import RunInfo as RunInfo
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, ClusterBusy, UsageError
+from agent.errors import AgentError, ClusterBusy, MissingProgram, SystemFault, UsageError
 from agent.output import Sink
-from agent.paths import RunDir
+from agent.paths import RESULT, RunDir
 
 if TYPE_CHECKING:
     from agent.clinic.interface import Collected
     from agent.decide.diagnosis import RunDiagnosis
+    from agent.decide.result import Result
 
 MOST_READ, LEAST_READ = 65536, 4096
 """How many bytes one answer of `read` may have."""
@@ -119,6 +121,19 @@ class Client:
                 yield data
         if not found:
             self.find(_id(run))
+
+    def result(self, run: str | RunInfo) -> Result:
+        """The result.json of a run, as typed values. Raises AgentError 66 for a run that has none: it goes on, had the
+        cluster beside others, or its result is not kept any more."""
+        from agent.decide.result_reader import read_result
+
+        text = b"".join(self.file(run, RESULT))
+        if not text:
+            raise MissingProgram(f"{_id(run)} has no {RESULT}", "runs that go on, and those of exec, have none")
+        try:
+            return read_result(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise SystemFault(f"{RESULT} of {_id(run)} cannot be read: {error}") from error
 
     def wait(self, run: str | RunInfo) -> RunEnd:
         """Wait until the run is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,8 +16,9 @@ import pytest
 from agent.client import MOST_READ, Client, RunEnd, RunInfo
 from agent.connection import Connection
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, Exit, UsageError
+from agent.errors import AgentError, Exit, MissingProgram, SystemFault, UsageError
 from tests.commands.server import PATIENCE, FakeAgent, FakeRun, Refused
+from tests.report.examples import ddp
 
 SPEC = RunSpec("exec", ("hostname",), hosts=("0-3",), env={"A": "é\udcff"}, cwd="/tmp", timeout=1.5, by="pod 1 (pid 7)")
 
@@ -161,6 +163,19 @@ def test_read_and_wait(client: Client, agent: FakeAgent) -> None:
     assert list(client.file(run, "evidence.txt", 2)) == []
     with pytest.raises(AgentError, match="no run 'nosuch'"):
         list(client.file("nosuch", "result.json"))
+
+
+def test_the_result_as_typed_values(client: Client, agent: FakeAgent) -> None:
+    run = client.submit(SPEC)
+    with pytest.raises(MissingProgram, match=r"has no result[.]json"):
+        client.result(run)
+    agent.runs[0].files[0, "result.json"] = json.dumps(ddp()).encode()
+    found = client.result(run.id)
+    assert (found.workload, found.verdict.status) == ("ddp", "passed")
+    assert found.tables and found.cells("nosuch", "rate") == []
+    agent.runs[0].files[0, "result.json"] = b"{"
+    with pytest.raises(SystemFault, match=r"result[.]json of .* cannot be read"):
+        client.result(run)
 
 
 def test_cancel_and_release(client: Client, agent: FakeAgent) -> None:

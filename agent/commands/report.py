@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from agent.commands.pod import read_state
 from agent.commands.printing import json_text, write_file
 from agent.decide.result import Result
+from agent.decide.result_reader import NotAResult, read_result
 from agent.errors import MissingProgram, UsageError
 from agent.machine import files
 from agent.output import STDOUT, say, write_all
 from agent.paths import RESULT, RunDir
-from agent.report.reading import NotAResult, read_result
 from agent.workbench.comparing.comparison import MOST_COMPARED, comparison_json
 
 DESCRIPTION = """\

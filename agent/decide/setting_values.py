@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.decide.environment import NAME
@@ -15,19 +14,27 @@ from agent.decide.words import did_you_mean
 NUMBER = r"[0-9]{1,7}(\.[0-9]{1,3})?"
 
 
-@dataclass(frozen=True)
 class Parser:
     """How the text of one kind of setting becomes its value. Raises ValueError with what it takes."""
 
-    read: Callable[[str], Any]
-    pattern: str
-    """Of `re`, and of Go's regexp: the chart, which cannot call this, knows settings by their patterns and limits."""
-    wanted: str
-    least: float = 0
-    most: float = math.inf
-    or_zero: bool = False
-    words: Sequence[str] = ()
-    """What may be meant by another word."""
+    def __init__(
+        self,
+        read: Callable[[str], Any],
+        pattern: str,
+        wanted: str,
+        least: float = 0,
+        most: float = math.inf,
+        *,
+        or_zero: bool = False,
+        words: Sequence[str] = (),
+    ) -> None:
+        self.read = read
+        self.pattern = pattern
+        """For `re` and for Go's regexp: the chart, which cannot call this, checks settings by patterns and limits."""
+        self.wanted = wanted
+        self.least, self.most, self.or_zero = least, most, or_zero
+        self.words = words
+        """What may be meant by another word."""
 
     def __call__(self, text: str) -> Any:
         if not re.fullmatch(self.pattern, text) or not self._fits(text):
@@ -53,11 +60,13 @@ def none_or(example: str, least: float = 1.0) -> Parser:
 
 
 def auto_or(number: Parser) -> Parser:
-    return replace(
-        number,
-        read=lambda text: "auto" if text.lower() == "auto" else number.read(text),
-        pattern=f"(?i:auto)|{number.pattern}",
-        wanted=f"auto, or {number.wanted}",
+    return Parser(
+        lambda text: "auto" if text.lower() == "auto" else number.read(text),
+        f"(?i:auto)|{number.pattern}",
+        f"auto, or {number.wanted}",
+        number.least,
+        number.most,
+        or_zero=number.or_zero,
     )
 
 

@@ -21,8 +21,8 @@ from agent.clinic.find_slow.telling import ToldVerdict, pairs_json, tell
 from agent.clinic.find_slow.verdict import PairVerdict, judge, next_rounds
 from agent.decide.location import Place
 from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.result_reader import read_result
 from agent.launch import unpacked
-from agent.report.reading import read_result
 from agent.workloads import shown
 from agent.workloads.base import Outcome
 from scripts.find_slow_simulation import Noise, Simulated, least_share, measured, trial

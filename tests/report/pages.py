@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from agent.decide.result_reader import read_result
 from agent.report.page import render_run
-from agent.report.reading import read_result
 from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import EXAMPLES, HOSTILE, compared, hostile
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
+from agent.decide.result_reader import read_result
 from agent.report.page import render_run
-from agent.report.reading import read_result
 from tests.report.examples import Json, connectivity, many
 from tests.report.pages import PAGES, rendered
 

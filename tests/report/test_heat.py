@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent.decide.result_reader import read_result
 from agent.report.heat import HeatMap, heat_maps
 from agent.report.page import render_run
-from agent.report.reading import read_result
 from tests.report.examples import Json, connectivity, ddp, pod, result, table
 
 

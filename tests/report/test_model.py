@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from agent.decide.result_reader import read_result
 from agent.report.bandwidth import names
 from agent.report.charts import LATENCY, Line, Picture, Scale, chart, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
 from agent.report.model import SECTIONS, run_page, table_grid
 from agent.report.places import order_words
-from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
 from agent.report.ticks import Ticks, duration_ticks, moment_ticks, size_ticks
 from tests.report.examples import (

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from agent.decide.result_reader import read_result
 from agent.report.page import render_run
-from agent.report.reading import read_result
 from agent.workbench.comparing.key_figures import key_figures
 from scripts.result_schema import result_schema
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.decide.result_reader import read_result
 from agent.report import palette
 from agent.report.charts import DRAWN, PLACEHOLDERS, Line, Picture, chart
 from agent.report.model import SECTIONS
 from agent.report.page import render_run
-from agent.report.reading import read_result
 from agent.workbench import comparing
 from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong

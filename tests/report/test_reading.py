@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.report.reading import NotAResult, read_result
+from agent.decide.result_reader import NotAResult, read_result
 from agent.report.startup import startup
 from scripts.result_schema import result_schema
 from tests.report.examples import EXAMPLES, NOON, collectives, compared, ddp

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.decide.result_reader import read_result
 from agent.report.grid import View
-from agent.report.reading import read_result
 from agent.workbench.comparing.comparison import comparison_page
 from tests.report.examples import curve, logged, pod, result, series
 from tests.report.test_model import page, texts

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.decide.result import Result
+from agent.decide.result_reader import read_result
 from agent.report.model_sizes import MODELS, QWEN3_30B, QWEN3_NEXT
-from agent.report.reading import read_result
 from agent.report.training_speed import StepTimes, how, percentile, speed, steps
 from agent.workbench.comparing.comparison import comparison_page
 from tests.report.examples import EXAMPLES, SIZES, ddp, diverged, pod, result, trained, training

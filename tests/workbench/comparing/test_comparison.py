@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent.report.reading import read_result
+from agent.decide.result_reader import read_result
 from agent.workbench.comparing.compared_sweeps import Curve, ratios, summary
 from agent.workbench.comparing.compared_tables import compared_tables
 from agent.workbench.comparing.comparison import comparison_json, comparison_page

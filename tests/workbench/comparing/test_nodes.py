@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agent.decide.result import Result
+from agent.decide.result_reader import read_result
 from agent.report.heat import heat_maps
 from agent.report.page import render_run
-from agent.report.reading import read_result
 from agent.workbench.comparing.key_figures import key_figures
 from agent.workbench.comparing.nodes import nodes_grid
 from agent.workbench.comparing.page import render_comparison, render_series

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.decide.result import Result
-from agent.report.reading import read_result
+from agent.decide.result_reader import read_result
 from agent.workbench.comparing.key_figures import key_figures, trends_of
 from agent.workbench.comparing.trends import MOST_TRENDS, series_page
 from tests.report.examples import (
