@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
-
 import pytest
 
-from agent.paths import shipped
+from tests.entrypoints import load
 
-
-def program() -> Any:
-    spec = importlib.util.spec_from_file_location("download_model", shipped("entrypoints", "download-model.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+PROGRAM = load("download-model")
 
 
 class Refused(Exception):
@@ -69,17 +60,17 @@ def caused(by: Exception) -> Exception:
     ],
 )
 def test_errors(error: Exception, code: int) -> None:
-    found, what, _ = program().failure(error, "huggingface", "/mnt/model.partial")
+    found, what, _ = PROGRAM.failure(error, "huggingface", "/mnt/model.partial")
     assert found == code and what and "\n" not in what
 
 
 @pytest.mark.parametrize(("source", "token"), [("huggingface", "HF_TOKEN"), ("modelscope", "MODELSCOPE_API_TOKEN")])
 def test_a_model_that_is_not_for_all_names_the_token(source: str, token: str) -> None:
-    assert token in program().failure(Refused(401), source, "/mnt/model.partial")[2]
+    assert token in PROGRAM.failure(Refused(401), source, "/mnt/model.partial")[2]
 
 
 def test_where_room_is_missing() -> None:
     error = OSError(28, "No space left on device")
     for seen, what in ((error, "No space"), (OfModelScope(shard=error), "shard: [Errno 28] No space")):
-        found = program().failure(seen, "modelscope", "/mnt/model.partial")
+        found = PROGRAM.failure(seen, "modelscope", "/mnt/model.partial")
         assert what in found[1] and "make room in /mnt/model.partial" in found[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 from collections import deque
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.machine.api import Channel, KeeperProcess, Piece
-from agent.paths import shipped
+from tests.entrypoints import load
 from tests.fake.clock import Action
 
 if TYPE_CHECKING:
@@ -24,16 +23,7 @@ Ended = Callable[[KeeperProcess, int], None]
 ERRNO = {os.strerror(number): number for number in errno.errorcode}
 
 
-def load_program() -> Any:
-    """entrypoints/keep-results.py as a module."""
-    spec = importlib.util.spec_from_file_location("keep_results", shipped("entrypoints", "keep-results.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PROGRAM = load_program()
+PROGRAM = load("keep-results")
 
 
 class FakeSpool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.paths import shipped
+from tests.entrypoints import load
 from tests.fake.storage import PROGRAM
 
 EVER = float("inf")
@@ -20,14 +19,6 @@ CLAIMS = ".a4-agent/claims"
 FOLDER = f"{CLAIMS}/convert@place"
 LEVELS = (".a4-agent", CLAIMS, FOLDER)
 SECRET = "another's"
-
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), shipped("entrypoints", f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 SHARE = load("share-files")
