@@ -108,32 +108,6 @@ def test_a_limit_does_not_count_once_all_parts_are_over(life: float) -> None:
     assert set(world.run().values()) == {0}, world.dump()
 
 
-@pytest.mark.parametrize("sleeps", [False, True])
-@pytest.mark.parametrize("status", [0, 3])
-@pytest.mark.parametrize("what", ["cancelled", "a pod is killed", "a pod is told to end", "all are told to end"])
-def test_what_happens_once_all_parts_are_over_changes_no_code(what: str, status: int, sleeps: bool) -> None:
-    """A pod still reads its devices: that is not waited for any more."""
-    env = {**REPORT, "SLEEP_INFINITY": str(sleeps).lower()}
-    world = FakeWorld(3, "none" if sleeps else "script", env, life=Life(status, seconds=60))
-    begins = 0.0
-    if sleeps:
-        world.until(world.asleep)
-        begins = world.seconds
-        world.submit(1, "script")
-    world.at(begins + 30, lambda: setattr(world.pod(2), "reading_seconds", 4.5))
-    world.wait(begins + 62 - world.seconds)
-    if what == "cancelled":
-        world.ask(1, "cancel", run="", why="somebody")
-    elif what == "a pod is killed":
-        world.pod(2).kill()
-    else:
-        for pod in world.pods[2 if what == "a pod is told to end" else 0 :]:
-            pod.signal()
-    world.wait(6.0 if what == "a pod is killed" else 3.0)
-    assert world.pod(0).state()["runs"][-1]["code"] == status, world.dump()
-    assert sleeps or world.pod(0).said()["code"] == status, world.dump()
-
-
 WAITS = "what devices of pods {} counted is still read, for 7 s at most"
 
 
@@ -149,6 +123,25 @@ def reading(status: int, *, sleeps: bool) -> tuple[FakeWorld, float]:
     world.pod(2).readings = [COUNTED, DOWN]
     world.at(ended - 30, partial(slow, world, 4.5))
     return world, ended
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("what", ["cancelled", "a pod is killed", "a pod is told to end", "all are told to end"])
+def test_what_happens_once_all_parts_are_over_changes_no_code(what: str, status: int, sleeps: bool) -> None:
+    """A pod still reads its devices: that is not waited for any more."""
+    world, ended = reading(status, sleeps=sleeps)
+    world.wait(ended + 2 - world.seconds)
+    if what == "cancelled":
+        world.ask(1, "cancel", run="", why="somebody")
+    elif what == "a pod is killed":
+        world.pod(2).kill()
+    else:
+        for pod in world.pods[2 if what == "a pod is told to end" else 0 :]:
+            pod.signal()
+    world.wait(6.0 if what == "a pod is killed" else 3.0)
+    assert world.pod(0).state()["runs"][-1]["code"] == status, world.dump()
+    assert sleeps or world.pod(0).said()["code"] == status, world.dump()
 
 
 @pytest.mark.parametrize("sleeps", [False, True])

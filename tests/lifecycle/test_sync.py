@@ -30,6 +30,12 @@ class Walk:
         self.world.wait(2)
         return run
 
+    def begin_anew(self) -> None:
+        """Another run, when this one has been cancelled."""
+        self.world.ask(1, "cancel", run=self.run)
+        self.world.wait(60)
+        self.run = self.begin()
+
     def set(self, pod: int, name: str = "x", *, run: str | None = None, **fact: Any) -> dict[str, Any]:
         run = self.run if run is None else run
         fact = {"name": name, "pod": pod, "failed": False, "code": 0, "message": "", "time": 0.0, **fact}
@@ -119,9 +125,7 @@ def test_runs_and_the_job_have_their_own() -> None:
     assert walk.names() == [("x", 0, False)]
     assert walk.names(2, run="") == [("of-the-job", 0, False)]
     assert walk.wait(1, run="", name="of-the-job").told == {"done": True}
-    walk.world.ask(1, "cancel", run=walk.run)
-    walk.world.wait(60)
-    walk.run = walk.begin()
+    walk.begin_anew()
     assert walk.names() == [], "what an earlier run has set does not count"
 
 
@@ -154,9 +158,7 @@ def test_a_flag_that_an_old_script_makes_is_a_fact() -> None:
     waiting = walk.wait(1, name="download_complete")
     assert waiting.told == {"done": True}
     assert walk.names() == [("download_complete", 0, False)]
-    walk.world.ask(1, "cancel", run=walk.run)
-    walk.world.wait(60)
-    walk.run = walk.begin()
+    walk.begin_anew()
     waiting = walk.wait(1, name="download_complete")
     walk.world.wait(3 * LOOK_SECONDS)
     assert waiting.answer is None, "it is of an earlier run"
@@ -168,9 +170,7 @@ def test_what_was_there_before_a_run_is_told_to_its_first_command() -> None:
     walk = Walk(SHARED)
     assert walk.world.ask(0, "begin", run=walk.run)["ok"] == {"stale": {}}
     walk.world.pod(0).flags = {FLAG: "1:1"}
-    walk.world.ask(1, "cancel", run=walk.run)
-    walk.world.wait(60)
-    walk.run = walk.begin()
+    walk.begin_anew()
     assert walk.world.ask(0, "begin", run=walk.run)["ok"] == {"stale": {FLAG: "1:1"}}
     assert walk.world.ask(0, "begin", run=walk.run)["ok"] == {"stale": {}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,11 +34,15 @@ def process(index: int, step: int = 4) -> Process:
     return Process(100 + index, 1, "S", "rank", index, groups=(progress,), threads=threads)
 
 
+def stepping(world: FakeWorld, step: int = 4) -> None:
+    for pod in world.pods:
+        pod.processes = (process(pod.index, step),)
+
+
 def standing_still(**each: Any) -> tuple[FakeWorld, str]:
     """A run whose ranks wait for one of them; its id."""
     world = sleeping(**{"life": FOREVER, **each})
-    for pod in world.pods:
-        pod.processes = (process(pod.index),)
+    stepping(world)
     return world, world.submit(1, "script")
 
 
@@ -125,11 +130,6 @@ def test_a_silence_that_ended_is_not_why_a_run_fails_later() -> None:
     assert world.ask(3, "why", run=run)["ok"]["diagnosis"] is None
 
 
-def stepping(world: FakeWorld, step: int) -> None:
-    for pod in world.pods:
-        pod.processes = (process(pod.index, step),)
-
-
 @pytest.mark.parametrize(
     ("silence", "status", "words"),
     [
@@ -144,7 +144,7 @@ def test_a_rank_that_has_not_entered_hangs_when_that_takes_longer_than_ever(
     """Steps of 25 s are seen 20 or 30 s apart."""
     world, run = standing_still()
     for number in range(1, 11):
-        world.at(world.seconds + 25 * number, lambda step=4 + number: stepping(world, step))  # type: ignore[misc]
+        world.at(world.seconds + 25 * number, partial(stepping, world, 4 + number))
     world.wait(250 + silence)
     found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
     assert found["status"] == status and re.search(words, found["sentence"]), found
@@ -174,13 +174,8 @@ def test_ranks_of_mpi_hang_when_they_are_silent_for_longer_than_ever() -> None:
 
 def test_a_silent_run_whose_numbers_move_is_healthy() -> None:
     world, run = standing_still()
-
-    def step(number: int) -> None:
-        for pod in world.pods:
-            pod.processes = (process(pod.index, number),)
-
     for second in range(0, 1200, 20):
-        world.at(world.seconds + second, lambda number=second: step(number))  # type: ignore[misc]
+        world.at(world.seconds + second, partial(stepping, world, second))
     world.wait(1100)
     assert looked(world, run) and not said(world, "printed nothing"), world.dump()
 
@@ -244,8 +239,7 @@ def test_a_run_that_prints_and_one_in_a_hurry_are_ended_at_once() -> None:
 
 def test_a_job_that_is_told_to_end_is_not_looked_at() -> None:
     world = FakeWorld(4, "script", life=Life(seconds=None, term_seconds=5))
-    for pod in world.pods:
-        pod.processes = (process(pod.index),)
+    stepping(world)
     world.until_event("run-started")
     world.wait(70)
     before = world.seconds
