@@ -298,14 +298,6 @@ def test_who_fails_because_another_has_the_claim_says_so(error: Exception) -> No
         run(Fails(Storage()), [CLONE])
 
 
-def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
-    storage = storage_of("nothing", records=False)
-    storage.things = {stage.outputs[0].path: Thing(OLD, iteration=ITERATIONS) for stage in STAGES}
-    site = run(Fake(storage))
-    assert site.worked == ["train"] and not site.began["train"].resumes
-    assert storage.things["/mnt/train"].of == INPUTS
-
-
 def test_other_inputs_make_it_anew_and_keep_the_old() -> None:
     storage = storage_of("old things", records=True)
     storage.things["/mnt/clone-GCP"] = Thing(OLD)  # nobody knows what an older launcher made it from
@@ -399,26 +391,6 @@ def test_a_later_attempt_goes_on_with_what_was_saved() -> None:
     assert second.began["train"] == Begin(True, "/begin/4", repeats_at=-1)
 
 
-def test_a_training_that_was_killed_when_all_was_saved_is_complete() -> None:
-    whole = run(Fake(Storage()), [TRAIN])
-    storage = Storage()
-    with pytest.raises(Killed):
-        run(Fake(storage, killed_at=len(whole.effects) - whole.effects[::-1].index("record") - 1), [TRAIN])
-    second = run(Fake(storage, epoch="uid.1.0"), [TRAIN])
-    assert second.worked == [] and "its last iteration is saved" in second.said[0]
-
-
-def test_an_attempt_that_has_saved_nothing_since_is_known_as_such() -> None:
-    """A run in a cluster that stays has the epoch of the run before: a person has started it, and may do so again."""
-    storage = Storage()
-    for epoch, repeats_at in (("uid.0.0", None), ("uid.1.0", -1), ("uid.1.0", None), ("other.0.0", None)):
-        site = Fake(storage, epoch=epoch)
-        site.saves = 0
-        with pytest.raises(Failed):
-            run(site, [TRAIN])
-        assert site.began["train"].repeats_at == repeats_at
-
-
 def test_a_finished_training_says_so_first_and_nothing_is_made_or_looked_at_for_it() -> None:
     """To look at all files of a model or a repository takes long on storage that pods share."""
     storage = Storage()
@@ -439,20 +411,6 @@ def test_to_convert_again_does_so_when_the_training_is_complete() -> None:
         site = run(Fake(storage, epoch=epoch), again)
         assert site.worked == worked
         assert any("complete since" in text for text in site.said if text.startswith("train: "))
-
-
-def test_training_again_begins_anew_once() -> None:
-    """A later attempt of the same job goes on with what the first one began."""
-    storage = Storage()
-    run(Fake(storage, epoch="earlier.0.0"), [TRAIN])
-    again = TRAIN._replace(anew=True)
-    first = Fake(storage)
-    first.saves = 3
-    with pytest.raises(Failed):
-        run(first, [again])
-    assert first.began["train"].resumes == ""
-    second = run(Fake(storage, epoch="uid.1.0"), [again])
-    assert second.began["train"].resumes == "/begin/3"
 
 
 def test_a_training_that_is_no_good_is_never_complete() -> None:
