@@ -78,12 +78,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_both_attributes_are_asked_once(server: Server) -> None:
-    server.replies = {TOPOLOGY: [reply(PLACE)], PHYSICAL: [reply("/c/r/h\n")]}
-    assert locate(server.host, seconds=PATIENT) == ({TOPOLOGY: PLACE, PHYSICAL: "/c/r/h"}, "")
-    assert server.counts() == [1, 1]
-
-
 def test_one_of_both_is_enough(server: Server) -> None:
     server.replies[PHYSICAL] = [reply("/c/r/h")]
     assert locate(server.host, seconds=PATIENT) == ({PHYSICAL: "/c/r/h"}, "")
