@@ -82,7 +82,7 @@ def test_an_sshd_that_never_says_that_it_listens() -> None:
 def test_an_sshd_that_does_not_take_its_configuration(words: str, hint: str) -> None:
     world = FakeWorld(2, "script")
     world.pod(0).sshd_life = Life(output=words.encode())
-    assert world.run()[0] == 71, world.dump()
+    assert world.run() == all_are(71, 2), world.dump()
     assert world.pod(0).said()["what"] == f"sshd ended with status 255: {words}"
     assert hint in world.pod(0).said()["why"] and bool(hint) == bool(world.pod(0).said()["why"])
 
@@ -174,16 +174,6 @@ def test_a_read_only_root_is_told_before_the_cluster_forms(index: int) -> None:
         assert said["where"].startswith(f"pod {index}, ") and not pod.has("plan-ready")
 
 
-def test_a_full_run_directory_is_told_with_what_to_do() -> None:
-    world = FakeWorld(2)
-    world.pod(0).failing["/run/a4-agent/token"] = errno.ENOSPC
-    assert world.run()[0] == 71, world.dump()
-    said = world.pod(0).said()
-    assert (
-        said["what"] == "/run/a4-agent/token cannot be written: No space left on device" and "make room" in said["why"]
-    )
-
-
 # Programs and settings
 
 
@@ -191,9 +181,7 @@ def test_a_full_run_directory_is_told_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("number", "code", "why"),
     [
-        (errno.EMFILE, 71, "limit of open files"),
         (errno.EAGAIN, 71, "limit of processes: raise it (pids.max"),
-        (errno.ENOEXEC, 66, ""),
         (errno.ENOENT, 66, ""),
     ],
 )
@@ -210,7 +198,6 @@ def test_a_workload_that_the_system_does_not_start(index: int, number: int, code
     ("inventory", "why"),
     [
         ({"mpirun": "/mpirun", "mpirun_version_text": "Intel(R) MPI"}, "/mpirun is not Open MPI's mpirun"),
-        ({"mpirun": "/mpirun", "mpirun_problem": "/mpirun --version failed"}, "/mpirun --version failed"),
         ({"problem": "OSError: no memory"}, "OSError: no memory"),
     ],
 )

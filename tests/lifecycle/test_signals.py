@@ -235,15 +235,6 @@ def test_a_signal_before_the_result_ends_a_job_that_would_sleep(scene: str) -> N
     assert world.pod(0).code == world.pod(1).code == 143, world.dump()
 
 
-def test_a_signal_after_the_result_of_a_job_that_does_not_sleep_changes_no_code() -> None:
-    world = FakeWorld(3, "script")
-    world.until_event("result-known", 0, 1)
-    world.net.isolate(2)  # pod 0 waits for its word that it knows the result
-    world.pod(0).signal()
-    world.run()
-    assert (world.pod(0).code, world.pod(1).code) == (0, 0), world.dump()
-
-
 def test_a_signal_after_a_release_changes_no_code() -> None:
     world = asleep(0)
     world.every(life=Life(seconds=None, term_seconds=1.0))

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.fabrics.a3_tcpx import MARK as TCPX
 from agent.fabrics.a4_deepep import SCRIPT as DEEPEP_SCRIPT
 from agent.fabrics.a4_gib import MARK as GIB
 from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
@@ -168,12 +167,6 @@ def test_scripts_come_after_the_files_one_after_the_other() -> None:
     for pod in world.pods:
         assert tools(pod) == ["cp", "mv", DEEPEP_SCRIPT, GIB_SCRIPT, "ldconfig"]
         assert (given(pod)["BOTH"], given(pod)["LD_PRELOAD"]) == ("gib", "/opt/x.so")
-
-
-def test_tcpx() -> None:
-    world = FakeWorld(2, "script", directories={TCPX})
-    assert world.run() == ZERO, world.dump()
-    assert profile("a3-tcpx").values.items() <= given(world.pod(1)).items()
 
 
 def test_sessions_of_ssh_get_the_paths_that_a_script_adds() -> None:

@@ -82,14 +82,6 @@ def test_who_does_not_end_is_killed_when_the_time_is_over(tell: Tell) -> None:
         assert world.last() < began + GRACE - 3, world.dump()
 
 
-def test_the_first_run_of_a_job_has_the_time_too() -> None:
-    world = FakeWorld(4, "script", ENV, life=SAVES)
-    world.at(10, world.signal)
-    assert world.run() == dict.fromkeys(range(4), 143), world.dump()
-    assert signals(world) == [[SIGTERM]] * 4
-    assert 35 <= world.last() < 40
-
-
 def test_what_the_agent_decides_itself_takes_no_longer_than_it_did() -> None:
     world = FakeWorld(4, "script", ENV, life=STUBBORN)
     world.pod(1).life = Life(7, 20)
@@ -233,15 +225,6 @@ def test_who_ends_on_the_warning_is_not_waited_for(workload: str) -> None:
     warned = Life(seconds=None, warned_seconds=10)
     world = running(workload, FOREVER if workload == "mpirun" else warned, warned, WARNED)
     assert ended(world, by_cancel(world)) < 20, world.dump()
-
-
-def test_the_warning_is_a_part_of_the_grace_time() -> None:
-    world = running("script", STUBBORN, env=WARNED)
-    began = world.seconds
-    by_sigterm(world)
-    world.run()
-    assert began + 100 <= world.last() < began + GRACE - 3, world.dump()
-    assert signals(world) == [[SIGUSR1, SIGTERM, SIGKILL]] * 4
 
 
 def test_a_time_to_warn_without_a_signal_takes_nothing() -> None:
