@@ -298,6 +298,14 @@ def test_who_fails_because_another_has_the_claim_says_so(error: Exception) -> No
         run(Fails(Storage()), [CLONE])
 
 
+def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
+    storage = storage_of("nothing", records=False)
+    storage.things = {stage.outputs[0].path: Thing(OLD, iteration=ITERATIONS) for stage in STAGES}
+    site = run(Fake(storage))
+    assert site.worked == ["train"] and not site.began["train"].resumes
+    assert storage.things["/mnt/train"].of == INPUTS
+
+
 def test_other_inputs_make_it_anew_and_keep_the_old() -> None:
     storage = storage_of("old things", records=True)
     storage.things["/mnt/clone-GCP"] = Thing(OLD)  # nobody knows what an older launcher made it from
