@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.machine.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE_SECONDS = 100.0
 CACHES = "attr_timeout=10,entry_timeout=10,negative_timeout=10"
 """What NFS and Lustre clients may remember, FUSE remembers for as long."""
 LONG_LEASE = "120"
@@ -74,7 +74,7 @@ class SharedMounts:
             pytest.skip("this machine has no /dev/fuse")
         server = subprocess.Popen(self.enter("setpriv", "--pdeathsig", "KILL", *bindfs))
         self.servers.append(server)
-        until(lambda: server.poll() is not None or os.path.ismount(self.inside(mount)))
+        wait_until(lambda: server.poll() is not None or os.path.ismount(self.inside(mount)))
         assert server.poll() is None
 
     # Pods
@@ -100,10 +100,3 @@ def command(pid: int) -> Sequence[str]:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return []
-
-
-def until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agent.decide.ranks import FOLLOWED
-from tests.shared_mounts import until
+from tests.machine.waiting import wait_until
 
 STEPS = Path(__file__).parents[1] / "entrypoints" / "steps.py"
 HASTY = "import sys, steps; steps.ENDING_SECONDS = 0.0; sys.exit(steps.main())"
@@ -113,9 +113,9 @@ def test_a_signal_ends_it_and_deletes_the_result_at_once(env: dict[str, str], re
         [sys.executable, "-ES", str(STEPS), packed(steps)], env=env, stdout=subprocess.PIPE, text=True
     )
     try:
-        until(ready.exists)
+        wait_until(ready.exists)
         process.send_signal(signal.SIGTERM)
-        until(lambda: not path.exists())
+        wait_until(lambda: not path.exists())
         go.touch()
         out, _ = process.communicate(timeout=150)
     finally:

@@ -21,7 +21,8 @@ from agent.lifecycle.sharing.claim_files import claim_directory, free_file
 from tests.deadlines import SHORTEST_SECONDS
 from tests.machine.test_downloading import Server as Server
 from tests.machine.test_downloading import server as server
-from tests.shared_mounts import LONG_LEASE, ROOT, SharedMounts, until
+from tests.machine.waiting import wait_until
+from tests.shared_mounts import LONG_LEASE, ROOT, SharedMounts
 
 END_SECONDS = 120.0
 AGAIN = "A4_TRAIN_AGAIN"
@@ -232,7 +233,7 @@ def test_one_that_was_stopped_shows_nothing_when_it_goes_on(place: Place) -> Non
     place.gate.mkdir()
     stages = place.stages(only=["clone", "convert"])
     first = place.start(stages)
-    until(lambda: place.lines() == ["convert"])
+    wait_until(lambda: place.lines() == ["convert"])
     first.signal(signal.SIGSTOP)
     (place.gate / "go").touch()
     (place.store / claim_directory("convert@converted") / free_file(1)).touch()
