@@ -69,8 +69,6 @@ def problem(path: str, name: str, seconds: float = 30) -> str:
         pytest.param("six.local", "DNS has no address for its name yet", id="no IPv4"),
         pytest.param("example.invalid", "DNS failed: ", id="refused: dnsmasq has no upstream server"),
         pytest.param("a" * 64 + ".local", "DNS failed: ", id="a long part"),
-        pytest.param("a..b", "DNS failed: ", id="an empty part"),
-        pytest.param(".".join(["abcdefgh"] * 40), "DNS failed: ", id="many parts"),
     ],
 )
 def test_why_there_is_no_address(name: str, why: str, configuration: str) -> None:

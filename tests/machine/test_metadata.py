@@ -99,7 +99,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nMETADATA-FLAVOR:Google\r\ncontent-length: 2\r\n\r\n"
         pytest.param(reply("", 404), "does not have the attributes", 1, id="404"),
         pytest.param(reply("", 503), "it answered 503", 2, id="503"),
         pytest.param(reply("", 302, GOOGLE, "Location: /elsewhere"), "it answered 302", 2, id="redirect"),
-        pytest.param(reply("<html>Log in</html>", 200, "X: y"), "not a metadata server", 1, id="html"),
         pytest.param(reply(PLACE, 200, "Metadata-Flavor: Other"), "not a metadata server", 1, id="header"),
         pytest.param(reply("x" * (MOST_BYTES + 1)), "more than 4096 bytes", 1, id="long"),
         pytest.param(reply("x" * 5_000_000), "more than 4096 bytes", 1, id="huge"),
