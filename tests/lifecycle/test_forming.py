@@ -77,10 +77,10 @@ def late_with_its_name_known(world: FakeWorld) -> None:
     named(world, 2, world.pod(2).address, 0)
 
 
-def stranger_first(world: FakeWorld) -> None:
-    """Another job's sshd answers at the address that the name had before."""
+def stranger(world: FakeWorld, until: float) -> None:
+    """Another job's sshd answers at the address that the name has until then."""
     world.net.impostors["10.9.9.9"] = JobKeys(b"x" * 32, "other").host_public(2)
-    named(world, 2, "10.9.9.9", 50)
+    named(world, 2, "10.9.9.9", until)
 
 
 def attempt_before_is_still_there(world: FakeWorld) -> None:
@@ -123,7 +123,7 @@ SCENES: dict[str, Scene] = {
     "a worker comes late": partial(has, starts=60),
     "the coordinator comes late": partial(has, index=0, starts=60),
     "late with its name known": late_with_its_name_known,
-    "a stranger first": stranger_first,
+    "a stranger first": partial(stranger, until=50),
     "the attempt before is still there": attempt_before_is_still_there,
     "slow metadata": partial(has, metadata_seconds=12, whereabouts=NOWHERE),
     "slow metadata on the coordinator": partial(has, index=0, metadata_seconds=12),
@@ -170,11 +170,6 @@ def no_route(world: FakeWorld) -> None:
     never(world, "10.9.9.9")
 
 
-def stranger(world: FakeWorld) -> None:
-    world.net.impostors["10.9.9.9"] = JobKeys(b"x" * 32, "other").host_public(2)
-    named(world, 2, "10.9.9.9", 10_000)
-
-
 def key_taken_out(world: FakeWorld) -> None:
     other = {f"{DIR.ssh}/authorized_keys": "ssh-ed25519 AAAA nobody\n"}
     world.at(0.001, lambda: world.pod(2).agent.files.update(other))
@@ -193,7 +188,7 @@ def no_agent(world: FakeWorld) -> None:
         (partial(never, address="10.9.9.9"), 69, "does not answer", None),
         (no_route, 69, "No route to host", None),
         (partial(has, programs={}), 69, "port 2222 at 10.0.0.3", 66),  # its own agent has ended at once
-        (stranger, 77, "host key", 69),
+        (partial(stranger, until=10_000), 77, "host key", 69),
         (partial(has, secret=b"another secret, also of 32 bytes"), 77, "host key", 69),
         (partial(has, env={"A4_EPOCH": "uid.1.0"}), 77, "host key", 69),
         (key_taken_out, 77, "refuses the job's SSH key", 69),
