@@ -108,7 +108,7 @@ class Lines:
         if stream not in self._targets:
             return
         if not self._whole:
-            write_all(self._targets[stream], data)
+            write_all(self._targets[stream], _LOST_RACE.sub(b"", data) if stream == STDERR else data)
             return
         since, before = self._held.pop((pod, stream), (self._now(), b""))
         text = before + data

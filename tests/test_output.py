@@ -72,9 +72,10 @@ def test_the_agents_lines_are_shown_on_request(agent: bool, screen: Screen) -> N
     assert (screen.out, screen.err) == (b"", b"of the agent\n" if agent else b"")
 
 
-def test_mpiruns_word_of_a_race_that_harms_nothing_is_not_shown(screen: Screen) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_mpiruns_word_of_a_race_that_harms_nothing_is_not_shown(whole: bool, screen: Screen) -> None:
     warning = b"[node-0:00116] plm:rsh: Warning: setpgid(120,120) failed in parent with errno=Permission denied(13)\n"
-    lines = screen.lines()
+    lines = screen.lines(whole=whole)
     lines.output(0, 2, b"one\n" + warning + b"two\n")
     lines.output(0, 1, warning)
     assert (screen.err, screen.out) == (b"one\ntwo\n", warning)

@@ -10,8 +10,9 @@ from agent.cutting import cut_at_word
 from agent.decide.subset import grouped, pods_text, ranges
 
 _NOT_OF_PROGRAMS = re.compile(
-    # mpirun: how often it left one of its notices out
+    # mpirun: how often it left one of its notices out, a race that harms nothing (see agent/output.py)
     r"^\[\S+:\d+\] (?:\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter).*\n"
+    r"|^\[\S+:\d+\] plm:rsh: Warning: setpgid.*\n"
     # torchrun: a notice of each start, its log, the traceback of its own process, its list of failures
     r"|^\*{41}\n|^Setting OMP_NUM_THREADS environment variable .*\n"
     r"|^[IWEF]\d{4} [\d:.]+ \d+ \S*torch/distributed/\S+\] .*\n"

@@ -84,6 +84,7 @@ OMP = f"{STARS}\nSetting OMP_NUM_THREADS environment variable for each process t
 MPIRUN = """\
 [node-1:42] 3 more processes have sent help message help-mpi-btl-base.txt / btl:no-nics
 [node-1:42] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages
+[node-1:42] plm:rsh: Warning: setpgid(97,97) failed in parent with errno=Permission denied(13)
 """
 
 
