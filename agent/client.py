@@ -123,8 +123,8 @@ class Client:
             self.find(_id(run))
 
     def result(self, run: str | RunInfo) -> Result:
-        """The result.json of a run, as typed values. Raises AgentError 66 for a run that has none: it goes on, had the
-        cluster beside others, or its result is not kept any more."""
+        """The result.json of a run, as typed values. Raises AgentError: 66 for a run that has none, as it goes on, ran
+        beside others, or its result is not kept any more; 71 for one that this release cannot read."""
         from agent.decide.result_reader import read_result
 
         text = b"".join(self.file(run, RESULT))

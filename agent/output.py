@@ -76,7 +76,7 @@ class Sink(Protocol):
 
 
 class Lines:
-    """Writes each pod's stdout and stderr to ours: unchanged, or line by line (`whole`).
+    """Writes each pod's stdout and stderr to ours: as they are, or line by line (`whole`), less a line of mpirun's.
 
     Whole lines are for output of several pods: lines of different pods never mix. A line that does not end is held back
     for HELD_SECONDS or HELD_BYTES, and what was written of it is ended before another pod's line. `label` puts `[pod] `
@@ -144,7 +144,7 @@ class Lines:
 
     def _write(self, source: tuple[int, int], text: bytes) -> None:
         pod, stream = source
-        if self._whole and stream == STDERR:
+        if stream == STDERR:
             text = _LOST_RACE.sub(b"", text)
         if not text:
             return

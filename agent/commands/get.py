@@ -6,24 +6,22 @@ import argparse
 import os
 import queue
 import re
-import secrets
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from types import SimpleNamespace
-from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import BinaryIO, NamedTuple
 
 from agent.client import Client, RunEnd, RunInfo
+from agent.commands.fetched_files import Open, OpenIn, in_archive, in_directory
 from agent.commands.options import add_which_run, working_directory
 from agent.commands.pod import read_state
 from agent.decide.words import count_text, listed
 from agent.environment import find_plan
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
 from agent.machine.api import SERVER_SECONDS
-from agent.output import STDOUT, Sink, say, write_all
+from agent.output import STDOUT, Sink, say
 from agent.paths import POD_LOG, RESULT, RunDir
 
 DESCRIPTION = """\
@@ -39,20 +37,8 @@ EXAMPLES = """\
 a4-agent get
 a4-agent get night-1 -o /mnt/night-1
 a4-agent get --files 'out/*.csv'
+a4-agent get --all -o /mnt/results
 """
-MOST_IN_MEMORY = 8 * 1024 * 1024
-"""Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
-
-
-class Open(Protocol):
-    """Opens a file of that name to be written. It is kept when the block ends in order and, without `empty`,
-    something is in it."""
-
-    def __call__(self, name: str, *, empty: bool = False) -> AbstractContextManager[BinaryIO]: ...
-
-
-OpenIn: TypeAlias = Callable[..., AbstractContextManager[BinaryIO]]
-"""The same, with a directory before the name."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +56,29 @@ def run(args: argparse.Namespace) -> int:
     """0 when something was fetched, or a run that goes on has printed nothing yet. Raises MissingProgram when nothing,
     or no result.json, is left of a run that is over (with --all: of any), DirectoryUnusable for a file that cannot be
     written."""
+    _check(args)
+    state = read_state(RunDir()) if args.all else None
+    runs = [run.id for run in state.known_runs] if state else []
+    with Client() as client, ExitStack() as stack:
+        archive = stack.enter_context(in_archive()) if args.output == "-" else None
+        fetched = []
+        for run in runs or [args.run]:
+            fetched.append(_get(client, run, args, archive))
+            if archive is None:
+                _tell(fetched[-1], several=args.all)
+    if archive is not None:  # only now has its reader taken it
+        for one in fetched:
+            _tell(one, several=args.all)
+    problems = [one.problem for one in fetched if one.problem is not None]
+    if args.all and len(problems) == len(fetched):
+        raise MissingProgram("no run has left anything that is still kept", "a4-agent status lists the runs")
+    if problems and not args.all:
+        raise problems[0]
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises UsageError."""
     if "" in args.files:
         raise UsageError("--files needs a path", "is a variable of this shell empty?")
     if args.output == "":
@@ -79,38 +88,34 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("a terminal cannot show an archive", hint)
     if args.all and args.run:
         raise UsageError(f"--all is about all runs, and {args.run} is one")
-    state = read_state(RunDir()) if args.all else None
-    runs = [run.id for run in state.known_runs] if state else []
-    with Client() as client, ExitStack() as stack:
-        archive = stack.enter_context(_archive()) if args.output == "-" else None
-        fetched = [_get(client, run, args, archive) for run in runs or [args.run]]
-    problems = [one.problem for one in fetched if one.problem is not None]
-    for one in fetched:  # now: what reads an archive has taken it
-        if one.said:
-            say(one.said)
-    if len(problems) == len(fetched):
-        raise problems[0]
-    for problem in problems:
-        say(str(problem))
-    return 0
 
 
 class _Fetched(NamedTuple):
     """What came of one run."""
 
     said: str = ""
-    problem: MissingProgram | None = None
+    problem: AgentError | None = None
     """It is not kept, or not whole."""
+
+
+def _tell(one: _Fetched, *, several: bool) -> None:
+    """Of several runs, also what is wrong with this one: the others are fetched all the same."""
+    if one.said:
+        say(one.said)
+    if one.problem is not None and several:
+        say(str(one.problem))
 
 
 def _get(client: Client, run: str, args: argparse.Namespace, archive: OpenIn | None) -> _Fetched:
     try:
         info = client.find(run)
-    except MissingProgram as error:
+    except AgentError as error:
+        if error.code != Exit.MISSING_PROGRAM:
+            raise
         return _Fetched(problem=error)
     above = f"{args.output or 'a4-results'}/{info.called}"
     where = os.path.abspath(args.output if args.output and not args.all else above)
-    opened = partial(archive, info.called) if archive else _files_in(where)
+    opened = partial(archive, info.called) if archive else in_directory(where)
     ended = client.wait(info.id) if info.over else None
     got = _fetch(client, info, ended, opened)
     found = _fetch_files(info, args.files, opened) if args.files else 0
@@ -251,53 +256,3 @@ class _Unchanged(Sink):
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
         self._file.write(data)
-
-
-def _files_in(directory: str) -> Open:
-    @contextmanager
-    def opened(name: str, *, empty: bool = False) -> Iterator[BinaryIO]:
-        path = f"{directory}/{name}"
-        folder = os.path.dirname(path)
-        aside = f"{folder}/.a4-get-{secrets.token_hex(8)}"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            try:
-                with open(aside, "xb") as file:
-                    yield file
-                if empty or os.path.getsize(aside):
-                    os.replace(aside, path)
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(aside)
-        except OSError as error:
-            remedy = "put it elsewhere with -o DIR, or take it from stdout with -o -"
-            raise DirectoryUnusable(f"{path} cannot be written: {error.strerror}", remedy) from error
-
-    return opened
-
-
-@contextmanager
-def _archive() -> Iterator[OpenIn]:
-    import tarfile
-    import tempfile
-
-    output = SimpleNamespace(write=partial(write_all, STDOUT))
-    with tarfile.open(mode="w|", fileobj=output) as archive:
-
-        @contextmanager
-        def opened(directory: str, name: str, *, empty: bool = False) -> Iterator[BinaryIO]:
-            try:
-                with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
-                    yield file  # type: ignore[misc]
-                    member = tarfile.TarInfo(f"{directory}/{name}")
-                    member.size, member.mtime = file.tell(), int(time.time())
-                    file.seek(0)
-                    if empty or member.size:
-                        archive.addfile(member, file)
-            except BrokenPipeError:
-                raise  # of stdout
-            except OSError as error:
-                what = f"{tempfile.tempdir or 'a temporary file'} cannot be written: {error.strerror}"
-                raise DirectoryUnusable(what, "set TMPDIR to a directory with room") from error
-
-        yield opened

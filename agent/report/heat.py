@@ -57,7 +57,7 @@ def heat_maps(result: Result) -> tuple[HeatMap, ...]:
 
 
 def _map(result: Result, one: PairMap) -> HeatMap | None:
-    """Of many ranks, each pod with its worst pairs."""
+    """Where there are many ranks, one cell for two pods, with their worst pair."""
     pods = [pod.index for pod in result.pods]
     ends = pods if one.of == "pod" else range(len(pods) * result.slots)
     folded = one.of == "rank" and len(ends) > MOST_RANKS

@@ -7,7 +7,8 @@
   {{- $value := .value | default "" -}}
   {{- $takes := get $settings .name -}}
   {{- if hasKey $settings .name -}}
-    {{- if and $value $takes.pattern (not (include "a4.takes" (dict "takes" $takes "value" $value))) -}}
+    {{- /* A4_RUN_DIR has a rule of its own, in _variables.tpl: templates need its value. */}}
+    {{- if and $value $takes.pattern (ne .name "A4_RUN_DIR") (not (include "a4.takes" (dict "takes" $takes "value" $value))) -}}
       {{- /* By its number in a list, a token may have come to another name than it was meant for: those lists have no A4_. */}}
       {{- $problems = append $problems (printf "%s should be %s" (ternary (printf "%s=%s" .name $value) .name (hasPrefix "A4_" .name)) $takes.wanted) -}}
     {{- end -}}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.commands.get import MOST_IN_MEMORY
+from agent.commands.fetched_files import MOST_IN_MEMORY
 from agent.decide.pod_state import STATE_VERSION
 from tests.commands.conftest import Call, Type
 from tests.commands.server import FakeAgent, FakeRun, Refused
@@ -87,15 +87,19 @@ def test_a_run_that_has_a_name_has_a_directory_of_it(going_on: FakeRun, tmp_path
 
 
 def test_all_runs(agent: FakeAgent, going_on: FakeRun, tmp_path: Path, call_command: Call) -> None:
-    """Of one that has left nothing it is said; the others are fetched."""
+    """The one that has left nothing is named, and the others are fetched."""
     agent.write("state.json", {"runs": [{"id": "old-1"}, {"id": "nccl-7"}], "version": STATE_VERSION})
     going_on.spec = {"name": "night-1"}
     over(agent.runs[0]).files.clear()
     over(going_on)
     code, _, err = call_command("get", "--all", "-o", "got", cwd=tmp_path)
-    assert (code, err.splitlines()[1][:26]) == (0, "a4-agent: old-1 has left n"), err
+    assert (code, err.splitlines()[0][:26]) == (0, "a4-agent: old-1 has left n"), err
     assert files_in(tmp_path / "got") == {f"night-1/{name}": content for name, content in ALL.items()}
     assert call_command("get", "--all", "nccl-7")[0] == 2
+    agent.runs[1].files.clear()
+    agent.runs = agent.runs[:1]
+    code, _, err = call_command("get", "--all", "-o", "got", cwd=tmp_path)
+    assert (code, err.splitlines()[-2]) == (66, "a4-agent: no run has left anything that is still kept"), err
 
 
 SSH = """\

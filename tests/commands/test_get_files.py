@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pytest
 
 from agent.commands import get_files
-from agent.commands.get import _files_in
+from agent.commands.fetched_files import in_directory
 from agent.commands.get_files import fetch
 from tests.commands.test_get import files_in
 
@@ -39,7 +39,7 @@ def test_a_pod_that_falls_silent_within_a_file(
 
     @contextmanager
     def opened(name: str) -> Iterator[BinaryIO]:
-        with _files_in(f"{tmp_path}/got")(name) as file:
+        with in_directory(f"{tmp_path}/got")(name) as file:
             monkeypatch.setattr(get_files, "SILENT_SECONDS", 0)
             yield file
 
@@ -54,7 +54,7 @@ def test_what_comes_after_the_end_of_the_archive(tmp_path: Path, capfd: pytest.C
     """Its sender is not killed by a closed pipe."""
     (tmp_path / "sent").write_bytes(archive("a", b"content"))
     wish = sends(f"cat {tmp_path}/sent; exec head -c 1000000 /dev/zero")
-    assert fetch(*wish, _files_in(f"{tmp_path}/got")) == 1
+    assert fetch(*wish, in_directory(f"{tmp_path}/got")) == 1
     assert capfd.readouterr().err == ""
 
 
@@ -66,7 +66,7 @@ def test_a_pod_without_the_directory(
     for name in ("a", "home/b"):
         (tmp_path / name).write_text(name)
     monkeypatch.chdir(tmp_path / "home")
-    assert fetch(1, [], ["b", f"{tmp_path}/a"], f"{tmp_path}/it's not", _files_in(f"{tmp_path}/got")) == 1
+    assert fetch(1, [], ["b", f"{tmp_path}/a"], f"{tmp_path}/it's not", in_directory(f"{tmp_path}/got")) == 1
     assert list(files_in(tmp_path / "got").values()) == [b"a"]
     assert capfd.readouterr().err == f"a4-agent: files of pod 1: there is no directory {tmp_path}/it's not\n"
 
@@ -74,11 +74,11 @@ def test_a_pod_without_the_directory(
 def test_a_pod_without_tar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a").touch()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert fetch(1, ["/bin/sh", "-c"], ["a"], str(tmp_path), _files_in(f"{tmp_path}/got")) == 0
+    assert fetch(1, ["/bin/sh", "-c"], ["a"], str(tmp_path), in_directory(f"{tmp_path}/got")) == 0
     assert capfd.readouterr().err == "a4-agent: files of pod 1: there is no tar\n"
 
 
 @pytest.mark.parametrize(("code", "why"), [(1, "some changed while they were read"), (2, "tar could not read all")])
 def test_how_tar_ends(code: int, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert fetch(*sends(f"exit {code}"), _files_in(str(tmp_path))) == 0
+    assert fetch(*sends(f"exit {code}"), in_directory(str(tmp_path))) == 0
     assert capfd.readouterr().err.startswith(f"a4-agent: files of pod 1: {why}")
