@@ -14,7 +14,7 @@ from agent.catalogue import RUNNABLE
 from agent.decide.env_sh import MARK as SHELL_ENV
 from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
-from agent.decide.run_names import run_name
+from agent.decide.run_names import MOST_LIVES, run_name
 from agent.decide.secret_variables import SECRET_ENV, listed, without_secrets
 from agent.decide.setting_values import (
     DNS_LABEL,
@@ -29,6 +29,7 @@ from agent.decide.setting_values import (
     path,
     place,
     public_keys,
+    restart_reasons,
     run_dir,
     seconds,
     warn_signal,
@@ -110,6 +111,9 @@ class Settings(NamedTuple):
     script_timeout: float
     peer_timeout: float
     lease: float
+    lives: int
+    restart_on: str
+    replacement: float
     workload_timeout: float
     stall_timeout: float | str
     """Seconds, 0 for never, or "auto"."""
@@ -283,6 +287,9 @@ SETTINGS = (
     ),
     Setting("A4_PEER_TIMEOUT_SECONDS", seconds("600"), "600", "give up on peers after this long"),
     Setting("A4_LEASE_SECONDS", seconds("30", LEAST_LEASE), "30", "a peer not heard for this long is lost"),
+    Setting("A4_LIVES", whole(0, MOST_LIVES), "0", "how often a run may start again after a pod or rank is lost; 0: never"),
+    Setting("A4_RESTART_ON", restart_reasons, "lost,75,137,143", "what starts it again: lost pods, exit codes of ranks"),
+    Setting("A4_REPLACEMENT_SECONDS", seconds("900"), "900", "how long it waits for the replacement of a lost pod"),
     Setting("A4_WORKLOAD_TIMEOUT_SECONDS", none_or("3600"), "0", "wall limit of a run; 0: none"),
     Setting(
         "A4_STALL_TIMEOUT_SECONDS",

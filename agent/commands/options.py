@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from agent.catalogue import WORKLOADS
 from agent.commands import Parser
-from agent.decide.run_names import run_name, run_note
+from agent.decide.run_names import MOST_LIVES, run_name, run_note
 from agent.decide.runspec import RunSpec
 from agent.decide.setting_values import none_or, whole
 from agent.errors import UsageError
@@ -112,6 +112,8 @@ def add_followed_run(parser: argparse.ArgumentParser, label: str = "its pod", *a
     add_run(parser)
     text = "check the pods first, as a4-agent doctor does, and refuse the run on a fatal finding (65)"
     parser.add_argument("--gate", action="store_true", help=text)
+    text = "start the run again, on the same cluster, up to N times after a pod or rank is lost (default: A4_LIVES)"
+    parser.add_argument("--lives", type=checked(whole(0, MOST_LIVES)), metavar="N", help=text)
     text = "with --gate: also refuse if a check could not run"
     parser.add_argument("--strict", action="store_true", help=text)
     parser.add_argument("--label", *also, action="store_true", help=f"prefix each line with {label}")
@@ -161,6 +163,7 @@ def read_spec(args: argparse.Namespace, workload: str) -> RunSpec:
         note=args.note,
         without=without[0] if without else None,
         gate=("strict" if strict else "on") if gate else "",
+        lives=getattr(args, "lives", None),
     )
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_NAME = 40
 MOST_NOTE = 200
+MOST_LIVES = 1000
+"""How often a run may start again."""
 MOST_COMMAND = 2000
 """Bytes of a command as JSON: every pod keeps 50 of them. result.json has all arguments."""
 _NAME = rf"[a-z0-9][a-z0-9.-]{{0,{MOST_NAME - 1}}}"
@@ -24,11 +26,22 @@ _ID = rf"({'|'.join(WORKLOADS)})-[0-9a-f]{{8}}"
 
 def run_name(text: str) -> str:
     """The name of a run. Raises ValueError with what it takes."""
-    if re.fullmatch(_ID, text):
+    if re.fullmatch(_ID, run_of(text)[0]):
         raise ValueError("a name: it looks like the id of a run")
     if not re.fullmatch(_NAME, text):
         raise ValueError(f"a name of a-z, 0-9, '.' and '-', {MOST_NAME} at most, with a letter or digit first")
     return text
+
+
+def life_id(run_id: str, life: int) -> str:
+    """What marks and messages call one life of a run: the first as the run, later ones RUN.2, RUN.3, …"""
+    return run_id if life == 1 else f"{run_id}.{life}"
+
+
+def run_of(life: str) -> tuple[str, int]:
+    """The id of the run and the number of the life that this is called; what is no such id is a first life."""
+    found = re.fullmatch(rf"({_ID})\.([1-9][0-9]{{0,3}})", life)
+    return (found[1], int(found[3])) if found else (life, 1)
 
 
 def run_note(text: str) -> str:

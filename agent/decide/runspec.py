@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.decide.run_names import MOST_LIVES
 
 MOST_PER_NODE = 1024
 """Ranks of a pod. Each one is a line of tables and records in pod 0."""
@@ -66,6 +67,9 @@ class RunSpec(NamedTuple):
     """`on`: its pods are looked at before it, and one with a fatal finding refuses it; `strict`: also one where a check
     could not run."""
 
+    lives: int | None = None
+    """How often it may start again after a pod or rank is lost, 0 for never; None: the setting."""
+
     def __repr__(self) -> str:
         return wire.shown(self, "env")
 
@@ -76,11 +80,13 @@ class RunSpec(NamedTuple):
     def from_json(cls, data: Any) -> RunSpec:
         """Inverse of `to_json`; fields that are not known are ignored."""
         spec = wire.from_json(cls, data)
-        for name in ("nodes", "ranks", "per_node", "without"):
+        for name in ("nodes", "ranks", "per_node", "without", "lives"):
             if (getattr(spec, name) or 0) < 0:
                 raise ValueError(f"{name} is not a whole number (at least 0)")
         if spec.per_node > MOST_PER_NODE:
             raise ValueError(f"{spec.per_node} processes on a pod (-N) are too many: the limit is {MOST_PER_NODE}")
+        if (spec.lives or 0) > MOST_LIVES:
+            raise ValueError(f"lives is more than {MOST_LIVES}")
         if spec.gate not in GATES:
             raise ValueError(f"gate is {spec.gate!r}, not one of {', '.join(map(repr, GATES))}")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):

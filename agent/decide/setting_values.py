@@ -119,6 +119,12 @@ def names(text: str) -> str:
     return " ".join(found)
 
 
+restart_reasons = Parser(
+    lambda text: ",".join(dict.fromkeys(text.lower().replace(",", " ").split())),
+    r"(?i:\s*((lost|[1-9][0-9]{0,2})(\s*,\s*|\s+|\s*$))*)",
+    "`lost`, exit codes, or both, such as lost,75,137,143",
+)
+"""Words with a comma between them; empty: nothing starts a run again."""
 path = matching(r"/[^\0\n]*", "an absolute path")
 maybe_path = matching(r"(/[^\0\n]*)?", "an absolute path")
 # It is written into configurations of ssh and sshd, which expand and split what else a path may hold.

@@ -246,6 +246,8 @@ class Workload(ABC):
     """The process of each pod starts that pod's ranks."""
     takes_without = False
     """Somebody may start one of its ranks in a terminal (`RunSpec.without`)."""
+    has_lives = True
+    """It may start again after a pod or rank is lost (`RunSpec.lives`)."""
     uses_fabric = False
     """Refused where the fabric that its pods' profile promises cannot be used."""
     imports_torch = False
@@ -318,6 +320,10 @@ class Workload(ABC):
     def is_victim(self, status: int, left: FailedPart) -> bool:
         """Did this pod's process, which ended with `status`, fail only because another had, by what it left?"""
         return False
+
+    def rank_code(self, context: RunContext, outcome: Outcome) -> int | None:
+        """With what the rank ended that ended the run; None: with the run's own code, or nobody knows."""
+        return None
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> object:
         """What this pod's files in `context.notes_dir` (name → text) say, as a small record of agent.wire, whose JSON

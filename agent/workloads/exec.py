@@ -15,6 +15,7 @@ class Exec(Workload):
     name = "exec"
     exclusive = False
     fail_fast = False
+    has_lives = False
 
     def check(self, context: RunContext) -> None:
         if not context.args:

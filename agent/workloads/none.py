@@ -11,6 +11,7 @@ from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 class Nothing(Workload):
     name = "none"
     kind: Kind = "nothing"
+    has_lives = False
 
     def launch(self, context: RunContext) -> Launch | None:
         return None

@@ -88,6 +88,12 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
     return JobEnd(code, what, context.where(cause.index), why, origin="workload")
 
 
+def rank_code(outcome: Outcome) -> int | None:
+    """With what the rank that is the cause ended (see `Workload.rank_code`): torchrun's own code is 1 for all."""
+    cause = root_cause(_failures(outcome)) if outcome.first is not None else None
+    return None if cause is None or cause.rank is None or not cause.exit_code else exit_code(cause.exit_code)
+
+
 def _failures(outcome: Outcome) -> list[Failure]:
     """The failures of all pods, the one that was heard first in front."""
     failed = [index for index, status in outcome.statuses.items() if status]

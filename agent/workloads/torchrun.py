@@ -13,7 +13,7 @@ from agent.workloads.base import FailedPart, Judgement, Measurements, Outcome, R
 from agent.workloads.ends import end_without_failure
 from agent.workloads.held_rank import check_held, hold, nobody_came
 from agent.workloads.network import logs_of, users_logs, users_network
-from agent.workloads.torch_failures import is_victim, torchrun_failure
+from agent.workloads.torch_failures import is_victim, rank_code, torchrun_failure
 from agent.workloads.why_variables import why_variables
 
 
@@ -22,6 +22,9 @@ class ByTorchrun(Workload):
 
     def is_victim(self, status: int, left: FailedPart) -> bool:
         return is_victim(status, left)
+
+    def rank_code(self, context: RunContext, outcome: Outcome) -> int | None:
+        return rank_code(outcome)
 
 
 class Torchrun(ByTorchrun):

@@ -31,6 +31,7 @@ CONDUCTOR_GONE = "find-slow: the process on the first pod is gone"
 
 class FindSlow(Workload):
     name = "find-slow"
+    has_lives = False
     saves = False
     options = (
         Option(("--seconds",), "N", "how long each pair is measured", "1", type=between(0.1, 60, FROM_TO)),

@@ -114,10 +114,12 @@ class Preparations:
         timeout = settings.workload_timeout if workload.exclusive else 0.0
         stall = settings.stall_seconds(WORKLOADS[spec.workload].stall_seconds) if workload.exclusive else 0.0
         stall = stall if spec.without is None else 0.0  # somebody at a prompt is silent
+        lives = settings.lives if workload.has_lives and spec.without is None else 0
         return spec._replace(
             by=spec.by or "somebody",
             timeout=timeout if spec.timeout is None else spec.timeout,
             stall=stall if spec.stall is None or not workload.exclusive else spec.stall,
+            lives=lives if spec.lives is None else spec.lives,
         )
 
     def refusal(self, context: RunContext, workload: Workload) -> JobEnd | None:
