@@ -1,0 +1,37 @@
+"""Lives: whether a run that has ended starts again on the same cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from agent.decide.ending import JobEnd, is_told
+from agent.errors import Exit
+
+LOST = "lost"
+"""What A4_RESTART_ON calls a pod that is gone; everything else in it is an exit code of a workload's process."""
+
+
+class LifeEnd(NamedTuple):
+    """A life that was followed by another."""
+
+    life: int
+    """Counted from 1."""
+    since: float
+    """When it began, in seconds since 1970, as is `until`."""
+    until: float
+    end: JobEnd
+    lost: tuple[int, ...] = ()
+    """Pods that were lost in it."""
+
+
+def starts_again(end: JobEnd, rank_code: int | None, lost: Collection[int], reasons: str) -> bool:
+    """Does the end of a life, as it was judged, give the run another one? `rank_code`: with what the rank ended that is
+    the cause, where the launcher has a code of its own; `lost`: pods that were lost in this life; `reasons`:
+    A4_RESTART_ON. What was told to end from outside never starts again."""
+    wanted = reasons.split(",")
+    if end.code == Exit.OK or is_told(end):
+        return False
+    if end.origin == "workload":
+        return str(rank_code or end.code) in wanted
+    return end.code == Exit.TRY_AGAIN and bool(lost) and LOST in wanted
