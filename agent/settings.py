@@ -287,8 +287,12 @@ SETTINGS = (
     ),
     Setting("A4_PEER_TIMEOUT_SECONDS", seconds("600"), "600", "give up on peers after this long"),
     Setting("A4_LEASE_SECONDS", seconds("30", LEAST_LEASE), "30", "a peer not heard for this long is lost"),
-    Setting("A4_LIVES", whole(0, MOST_LIVES), "0", "how often a run may start again after a pod or rank is lost; 0: never"),
-    Setting("A4_RESTART_ON", restart_reasons, "lost,75,137,143", "what starts it again: lost pods, exit codes of ranks"),
+    Setting(
+        "A4_LIVES", whole(0, MOST_LIVES), "0", "how often a run may start again after a pod or rank is lost; 0: never"
+    ),
+    Setting(
+        "A4_RESTART_ON", restart_reasons, "lost,75,137,143", "what starts it again: lost pods, exit codes of ranks"
+    ),
     Setting("A4_REPLACEMENT_SECONDS", seconds("900"), "900", "how long it waits for the replacement of a lost pod"),
     Setting("A4_WORKLOAD_TIMEOUT_SECONDS", none_or("3600"), "0", "wall limit of a run; 0: none"),
     Setting(

@@ -50,6 +50,8 @@ class PartEnd(NamedTuple):
     """Whether the kernel killed processes of this pod meanwhile because memory had run out."""
     dumps: int = 0
     """Files that torch's watchdog left here before it ended ranks, of a part that failed."""
+    left: int = 0
+    """Processes of it that SIGKILL has not ended."""
     series: PodSeries | None = None
     """What was written into A4_SERIES_FILE; None: there is none."""
     versions: Mapping[str, str] = {}

@@ -262,6 +262,18 @@ class Gate(NamedTuple):
     reason: str
 
 
+class Life(NamedTuple):
+    """One life of a run that started again after it."""
+
+    since: float
+    """when it began, in seconds since 1970, as is `until`"""
+    until: float
+    verdict: Verdict
+    """why it ended"""
+    lost: tuple[int, ...] = ()
+    """completion indices of the pods that were lost in it"""
+
+
 class Result(NamedTuple):
     """One run of one workload. Times are seconds since 1970 by the clock of the pod that they are about. Bandwidths are
     in GB/s, 1 GB = 1e9 bytes. Unknown names may be added within a version; a name that is here keeps its meaning."""
@@ -320,6 +332,8 @@ class Result(NamedTuple):
     """what the program wrote into A4_SERIES_FILE, by name, 64 names at most; missing: nothing"""
     findings: tuple[Finding, ...] = ()
     """what was found out about the health of the pods; empty or missing: nothing"""
+    lives: tuple[Life, ...] = ()
+    """the lives of the run that were followed by another; missing: it did not start again"""
 
     def cells(self, table: str, column: str) -> list[Cell]:
         """What stands below that head of that table; empty where there is none."""

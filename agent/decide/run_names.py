@@ -26,7 +26,7 @@ _ID = rf"({'|'.join(WORKLOADS)})-[0-9a-f]{{8}}"
 
 def run_name(text: str) -> str:
     """The name of a run. Raises ValueError with what it takes."""
-    if re.fullmatch(_ID, run_of(text)[0]):
+    if re.fullmatch(_ID, run_of(text)):
         raise ValueError("a name: it looks like the id of a run")
     if not re.fullmatch(_NAME, text):
         raise ValueError(f"a name of a-z, 0-9, '.' and '-', {MOST_NAME} at most, with a letter or digit first")
@@ -34,12 +34,17 @@ def run_name(text: str) -> str:
 
 
 def life_id(run_id: str, life: int) -> str:
-    """What marks and messages call one life of a run: the first as the run, later ones RUN.2, RUN.3, …"""
-    return run_id if life == 1 else f"{run_id}.{life}"
+    """What marks and messages call one life of a run that can have several."""
+    return f"{run_id}.{life}"
 
 
-def run_of(life: str) -> tuple[str, int]:
-    """The id of the run and the number of the life that this is called; what is no such id is a first life."""
+def run_of(life: str) -> str:
+    """The id of the run whose life this is; what is not the id of a life stays."""
+    return life_parts(life)[0]
+
+
+def life_parts(life: str) -> tuple[str, int]:
+    """The id of the run, and which of its lives, counted from 1; a run that can have only one is called as its life."""
     found = re.fullmatch(rf"({_ID})\.([1-9][0-9]{{0,3}})", life)
     return (found[1], int(found[3])) if found else (life, 1)
 

@@ -252,6 +252,11 @@ class Coordinator:
 
     def _close_run(self, run: Run) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
+        if run.again and self._signal is None:
+            self._bookings.next_life(run)
+            return
+        if run.again and self._signal is not None:
+            run.cancel(self._signal)
         if run.first and self._signal is not None and not run.said:
             run.end_as(merged(run.end, self._signal))
         self._bookings.close(run, self._leaving.store_seconds())

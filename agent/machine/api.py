@@ -283,8 +283,10 @@ class Machine(Protocol):
         processes that handle it.
         """
 
-    def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
-        """End all processes of a run and remove its cgroup.
+    def sweep(
+        self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None], *, at_once: bool = False
+    ) -> None:
+        """End all processes of a run and remove its cgroup; `at_once`: by SIGKILL, with no time after SIGTERM.
 
         `done(count, left)` follows `seconds` after SIGKILL at most.
         """

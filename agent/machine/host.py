@@ -140,8 +140,11 @@ class Host:
 
         self.aside(work, done, lambda why: done(""))
 
-    def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
-        run_processes.RunSweep(self.loop, marks, seconds, done)
+    def sweep(
+        self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None], *, at_once: bool = False
+    ) -> None:
+        term_seconds = 0.0 if at_once else run_processes.TERM_SECONDS
+        run_processes.RunSweep(self.loop, marks, seconds, done, term_seconds)
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)

@@ -13,6 +13,7 @@ from agent.decide.facts import Finding
 from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
+from agent.decide.run_names import life_parts
 from agent.decide.runspec import RunSpec
 from agent.errors import UsageError
 from agent.launch import Launch
@@ -69,6 +70,7 @@ class RunContext:
     """Everything on which a launch may depend, as it is on this pod."""
 
     run_id: str
+    """Of a run that may start again: the id of this life, RUN.2."""
     spec: RunSpec
     plan: Plan
     """The plan of the pods that take part, in rank order; `plan.peers[0]` is the lead."""
@@ -139,6 +141,16 @@ class RunContext:
     def lead(self) -> int:
         """Completion index of the pod with rank 0, on which mpirun is started."""
         return self.plan.peers[0].index
+
+    @property
+    def lives_left(self) -> int:
+        """How often it may start again."""
+        return max(0, (self.spec.lives or 0) - self.life + 1)
+
+    @property
+    def life(self) -> int:
+        """Which life of the run this is, counted from 1."""
+        return life_parts(self.run_id)[1]
 
     @property
     def args(self) -> Sequence[str]:
@@ -348,6 +360,7 @@ def run_variables(context: RunContext) -> dict[str, str]:
     sizes = {"NNODES": pods, "WORLD_SIZE": context.spec.ranks or context.per_pod * pods}
     return {
         "A4_RUN": context.run_id,
+        **({"A4_LIFE": str(context.life), "A4_LIVES_LEFT": str(context.lives_left)} if context.spec.lives else {}),
         "A4_RUN_PODS": ",".join(map(str, context.indices)),
         "A4_JOB_NNODES": str(context.job_pods or pods),
         **{name: str(size) for name, size in sizes.items() if name in context.environ and name not in context.spec.env},

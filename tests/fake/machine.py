@@ -279,7 +279,14 @@ class FakeMachine:
         needed = life.term_seconds if number == signal.SIGTERM else life.warned_seconds
         self.post(seconds if needed is None else min(seconds, needed), over)
 
-    def sweep(self, marks: api.RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
+    def sweep(
+        self,
+        marks: api.RunMarks,
+        seconds: float,
+        done: Callable[[int, Sequence[int]], None],
+        *,
+        at_once: bool = False,
+    ) -> None:
         left = 0
         for child in self.children:
             if child.launch.env.get("A4_RUN") == marks.run:

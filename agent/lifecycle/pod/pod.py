@@ -66,12 +66,15 @@ class Pod:
         self.known = self.known._replace(**fields)
 
     def note_run(self, summary: RunSummary) -> None:
-        """A run that has the cluster for itself has begun or, with `until`, ended: with a part of this pod or without.
+        """A run that has the cluster for itself has begun, again after a life was over, or, with `until`, ended: with a
+        part of this pod or without.
 
         Every pod notes it, so that `a4-agent status` says the same everywhere, and so that what its agent says
         meanwhile is stored with that run.
         """
-        if summary.until is None:
+        if summary.until is None and self.state.runs(summary.id):
+            self.state.update(run=summary)
+        elif summary.until is None:
             self.run_logs.begin(summary.id, top=summary.first and not summary.beside)
             self.log.labels["run"] = summary.id
             self.state.run_begun(summary)

@@ -79,6 +79,10 @@ class State:
         if missing is not None:
             self.update(missing=missing)
 
+    def runs(self, run_id: str) -> bool:
+        """Does that run have the cluster for itself, and goes on?"""
+        return self._state.run is not None and self._state.run.id == run_id
+
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""
         self.event("run-started", detail=summary.id)

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd
-from agent.decide.run_names import check_labels, free_name
+from agent.decide.plan import Plan
+from agent.decide.run_names import check_labels, free_name, life_id, run_of
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import argument_secrets
 from agent.decide.subset import subset
@@ -17,6 +18,7 @@ from agent.errors import ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
+from agent.lifecycle.runs.course import Phase
 from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.old_flags import OldFlags
 from agent.lifecycle.runs.preparations import Preparations
@@ -28,6 +30,7 @@ from agent.workloads.base import RunContext
 
 KEPT_RUNS = 50
 """Runs that `a4-agent logs` and `wait` still know when they are over, of either sort."""
+NOT_BOTH = "--without and --lives exclude each other: a rank that somebody starts would have to be started again"
 ID_CHARACTERS = 8
 """How many random characters follow the workload's name in a run's id: enough for one cluster, and few to type."""
 
@@ -72,12 +75,14 @@ class Bookings:
         if spec.without is not None and not workload.takes_without:
             raise UsageError(f"{workload.name} does not support --without", "torchrun and mpirun do")
         assert whole is not None
-        plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._roster.lost.reasons())
+        chosen = subset(
+            whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._roster.lost.reasons()
+        )
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
-        cores = pod.machine.core_count()
-        context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
-        context = replace(context, index=plan.peers[0].index)
+        if spec.lives and not (workload.has_lives and spec.without is None):
+            raise UsageError(f"{workload.name} does not support --lives" if spec.without is None else NOT_BOTH)
+        context = self._context(chosen, life_id(run_id, 1) if spec.lives else run_id, spec)
         workload.check(context)
         length = len(messages.encode(messages.message(messages.Prepare(run_id, spec, tuple(context.indices)))))
         if length > (most := messages.MOST_BYTES):
@@ -85,14 +90,28 @@ class Bookings:
             raise UsageError(what, "put long ones into a file")
         return context
 
+    def _context(self, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
+        """Of the lead of that plan, as far as it is known here."""
+        pod = self._pod
+        cores = pod.machine.core_count()
+        context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
+        return replace(context, index=plan.peers[0].index)
+
+    def _present(self, context: RunContext) -> RunContext:
+        """The same of those pods as they are in the plan now."""
+        assert self._pod.known.plan is not None
+        pods = set(context.indices)
+        peers = tuple(peer for peer in self._pod.known.plan.peers if peer.index in pods)
+        return self._context(self._pod.known.plan._replace(peers=peers), context.run_id, context.spec)
+
     def book(self, context: RunContext, *, first: bool) -> Run:
         """A run that has been `checked`."""
         pod, spec = self._pod, context.spec
         pod.log.add_secrets(pod.secrets(spec.env).union(argument_secrets(spec.args), argument_secrets([spec.note])))
         if spec.name:
             context = replace(context, spec=spec._replace(name=free_name(spec.name, self._names)))
-            self._names[context.spec.name] = context.run_id
-        run = Run(pod, context, self._preparations, self._roster, self._early, self._judged, first)
+            self._names[context.spec.name] = run_of(context.run_id)
+        run = self._run(context, first)
         self._flags.follow(run.facts, context.indices[0])
         self._runs[run.run_id] = run
         if run.workload.exclusive:
@@ -103,6 +122,33 @@ class Bookings:
             if other.over:
                 del self._runs[other.run_id]
         return run
+
+    def _run(self, context: RunContext, first: bool, before: Run | None = None) -> Run:
+        preparations, roster = self._preparations, self._roster
+        return Run(self._pod, context, preparations, roster, self._early, self._judged, self._present, first, before)
+
+    def next_life(self, before: Run) -> None:
+        """Let a run whose life is over start again, once all its pods are there."""
+        context = before.context
+        life = replace(context, run_id=life_id(before.run_id, context.life + 1))
+        run = self._run(life, before.first, before)
+        self._pod.log.warning(
+            f"{before.title} starts again ({context.lives_left - 1} times more at most): {before.end}"
+        )
+        self._flags.over(before.facts)
+        self._flags.follow(run.facts, context.indices[0])
+        self._runs[run.run_id] = run
+        if self.current is before:
+            self.current = run
+        before.forget_output()
+        self._note(run)
+        self._preparations.when_ready(context.indices, run.start, baselines=run.workload.uses_baselines)
+
+    def pod_joined(self) -> None:
+        """A lost pod's replacement is in the plan."""
+        for run in self._runs.values():
+            if run.awaits_pods and run.course.phase is Phase.BOOKED:
+                self._preparations.when_ready(run.context.indices, run.start)
 
     def begin(self, run: Run) -> None:
         """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
@@ -123,6 +169,7 @@ class Bookings:
 
     def close(self, run: Run, seconds: float) -> None:
         """Store what came of it, files of the user's within that time, and let every pod note that it is over."""
+        run.certain.happen()
         run.until = run.until or self._pod.machine.wall()
         if run.workload.exclusive:
             self._keep(run, lambda: keep_results(self._pod, run, seconds))
@@ -149,11 +196,13 @@ class Bookings:
 
     def known(self, called: str) -> Run | None:
         """The run of that name or id."""
-        return self._runs.get(self._names.get(called, called))
+        return self._runs.get(run_of(self._names.get(called, called)))
 
     def find(self, called: str) -> Run:
         """The run of that name or id, or the newest exclusive one. Raises MissingProgram (66)."""
         run = self.known(called)
+        if run is not None and called != run_of(called) and called != run.context.run_id:
+            raise MissingProgram(f"{called} is over: the run is {run.context.run_id} now")
         if run is not None:
             return run
         if called:
@@ -180,10 +229,11 @@ class Bookings:
     # What pods say
 
     def heard(self, index: int, said: messages.SaidOfPart) -> None:
-        """A pod says something of its part. Of a run that is forgotten by now, a late word is no error."""
-        if said.run not in self._runs:
+        """A pod says something of its part. A late word of an earlier life, or of a run that is forgotten by now, changes
+        nothing."""
+        run = self._runs.get(run_of(said.run))
+        if run is None or run.context.run_id != said.run:
             return
-        run = self._runs[said.run]
         match said:
             case messages.Prepared():
                 run.part_prepared(index)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from agent.decide.mpirun import mpi_of
 from agent.decide.plan import Plan
+from agent.decide.run_names import life_parts
 from agent.decide.runspec import RunSpec
 from agent.errors import UsageError
 from agent.lifecycle.pod.known import Known
 from agent.paths import RunDir
 from agent.settings import Settings
 from agent.workloads.base import RunContext
+
+PORTS = 50
+"""From MASTER_PORT on, one for each life of a run; then the first again."""
 
 
 def run_context(
@@ -29,9 +33,12 @@ def run_context(
 ) -> RunContext:
     """What a launch on this pod may depend on. `plan`: of the pods that take part; `python`: the agent's own; `cores`:
     those of this pod. Raises UsageError."""
-    port = spec.env.get("MASTER_PORT", str(settings.master_port))
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UsageError(f"MASTER_PORT={port} (of the shell) is not a port")
+    wanted = spec.env.get("MASTER_PORT", str(settings.master_port))
+    if not (wanted.isascii() and wanted.isdigit() and 0 < (port := int(wanted)) < 65536):
+        raise UsageError(f"MASTER_PORT={wanted} (of the shell) is not a port")
+    # A rank of an earlier life that is still there somewhere must not find the store of this one.
+    shift = (life_parts(run_id)[1] - 1) % PORTS
+    port += shift if port + PORTS < 65536 else -shift
     directory = RunDir(settings.run_dir)
     return RunContext(
         run_id=run_id,
@@ -39,7 +46,7 @@ def run_context(
         plan=plan,
         index=settings.index,
         environ={**known.environ, **spec.env},
-        master_port=int(port),
+        master_port=port,
         run_dir=directory.run(run_id),
         token_file=directory.token,
         ssh_config=directory.ssh_config,

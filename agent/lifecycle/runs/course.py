@@ -56,6 +56,8 @@ class Course(NamedTuple):
     """An MPI run: only the lead has a process, which reaches the other pods itself."""
     fail_fast: bool
     """The first part that fails ends the others, and all begin together."""
+    may_start_again: bool = False
+    """What is lost is better ended at once: nobody waits until mpirun has ended its ranks."""
     phase: Phase = Phase.BOOKED
     open: frozenset[int] = frozenset()
     """Pods whose part is not over."""
@@ -151,7 +153,8 @@ class Course(NamedTuple):
         if self.phase >= Phase.SAVING:
             return self
         by_lead = self.led and self.lead in self.open
-        phase = Phase.SAVING if told else Phase.LEAD_ENDS if by_lead else Phase.ALL_END
+        in_order = by_lead and not self.may_start_again
+        phase = Phase.SAVING if told else Phase.LEAD_ENDS if in_order else Phase.ALL_END
         return self._replace(told=told, with_ranks=self.open if told and self.led else self.with_ranks).to(phase)
 
     def given_up(self) -> Course:

@@ -12,6 +12,7 @@ from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.run_info import Output
+from agent.decide.run_names import run_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
@@ -29,6 +30,8 @@ MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
+BETWEEN_SECONDS = 0.3
+"""Between two answers to who reads the output of a run of which nothing runs here at present."""
 FILES = {RESULT: RESULT, "report.html": "result.html", "evidence.txt": "evidence.txt", POD_LOG: ""}
 """What commands may read of a run beside its output: name → name in the run's directory of this pod; empty: it is only
 among the results, where all of them still are when that directory has made room for newer runs."""
@@ -110,7 +113,7 @@ class Parts:
 
     def has(self, run_id: str) -> bool:
         """Has this pod's part of that run begun, lately?"""
-        return run_id in self._parts
+        return any(run_of(life) == run_id for life in self._parts)
 
     def printed(self) -> float | None:
         """When a part of an exclusive run last printed; None when there is none."""
@@ -155,8 +158,7 @@ class Parts:
     def read(self, fields: dict[str, Any], answer: Answer) -> None:
         """Op `read` for this pod. Answers later when `wait` is set and there is nothing new yet."""
         run_id, name = str(fields.get("run", "")), str(fields.get("file", ""))
-        part = self._parts.get(run_id)
-        running = None if part is None or part.over else part
+        running = self._running(run_id)
         offset, since = min(max(0, int(fields.get("offset", 0))), 1 << 62), float(fields.get("since", 0.0))
         most = max(1, min(int(fields.get("most", MOST_READ)), MOST_READ))
         is_name = run_id and "/" not in run_id and not run_id.startswith(".")
@@ -169,8 +171,20 @@ class Parts:
         elif running and fields.get("wait") and not piece.frames and not piece.skipped:
             again = {**fields, "offset": piece.next, "since": 0.0, "wait": False}
             running.output.when_more(lambda: self.read(again, answer))
+        elif not running and not piece.frames and self._pod.state.runs(run_id) and self._has_lives(run_id):
+            # Between two lives. Not at once: who reads would ask again and again.
+            nothing = Output(piece.frames, piece.next, piece.skipped, over=False)
+            self._machine.later(BETWEEN_SECONDS, lambda: answer({"ok": wire.to_json(nothing)}))
         else:
             answer({"ok": wire.to_json(Output(*piece, over=not running and not piece.frames))})
+
+    def _running(self, run_id: str) -> RunPart | None:
+        """This pod's part of the run, in the life that goes on; None: it has none that does."""
+        parts = (part for life, part in self._parts.items() if run_of(life) == run_id and not part.over)
+        return next(parts, None)
+
+    def _has_lives(self, run_id: str) -> bool:
+        return any(run_of(life) == run_id != life for life in self._parts)
 
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
         """Answers with no frame where there is no such file; later, when it is still being made."""

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from agent.clinic.interface import Pace, RankSteps
 from agent.decide.ending import exit_code
@@ -95,6 +96,8 @@ class RunPart:
         """Files of torch's watchdog, when it is over."""
         self._stopped = False
         """It was told to end, by the coordinator or because this pod ends."""
+        self._at_once = False
+        """Nobody has patience: what is left of it gets no time to end by itself."""
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
         begun, paused, end = (lambda: self._phase is PartPhase.BEGUN), (lambda: self._is_paused), self._end_hanging
@@ -246,7 +249,7 @@ class RunPart:
     def kill(self) -> None:
         """No more patience."""
         self._note_stop()
-        self._health.hurried = True
+        self._at_once = self._health.hurried = True
         self._stop_process(self._shares.kill)
         self._kill_process()
 
@@ -292,7 +295,8 @@ class RunPart:
         self._phase = PartPhase.ENDED
         self.process = None
         self._health.look_again()
-        self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._swept(status, count, left))
+        swept = partial(self._swept, status)
+        self._machine.sweep(self.marks, USUAL.kill, swept, at_once=self._at_once)
 
     def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
         """Its process, and all that it left behind, is gone: now the files in its directory do not change any more."""
@@ -306,7 +310,9 @@ class RunPart:
         self.output.finish()
         starved = self._machine.memory_kills() > self._memory_kills
         end = PartEnd(None) if self._began is None else self._part_end(status)
-        end = end._replace(stopped=self._stopped, out_of_memory=starved, collective=self.output.collective)
+        end = end._replace(
+            stopped=self._stopped, out_of_memory=starved, collective=self.output.collective, left=len(left)
+        )
         try:
             end, read_rest = self._files.told(end, record=self._began is not None and self._reports)
         except OSError as error:

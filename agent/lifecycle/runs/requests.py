@@ -66,9 +66,13 @@ class CoordinatorRequests:
     def _wait(self, op: str, run: Run, answer: Answer) -> None:
         """How it ends: as soon as that is certain, or when all is stored."""
         if op == "verdict":
-            run.certain.when(lambda: answer({"ok": wire.to_json(certain_end(run))}))
+            run.certain.when(lambda: answer({"ok": wire.to_json(certain_end(self._newest(run)))}))
         else:
-            run.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, run))}))
+            run.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, self._newest(run)))}))
+
+    def _newest(self, run: Run) -> Run:
+        """The last life of that run."""
+        return self._bookings.known(run.run_id) or run
 
     def _said(self, op: str, called: str, fields: dict[str, Any], answer: Answer) -> None:
         """A program of a run has something to say to those on other pods, or to people."""

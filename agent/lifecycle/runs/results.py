@@ -37,7 +37,7 @@ def keep_early(pod: Pod, run: Run) -> str:
     run.shown = judgement.text
     data = wire.to_json(run_result(pod, run, judgement))
     data["gate"] = judgement.measurements.gate  # with all that the workload adds to it
-    for name in ("trainings", "warnings", "series", "findings"):
+    for name in ("trainings", "warnings", "series", "findings", "lives"):
         if not data[name]:
             del data[name]
     text = json.dumps(pod.log.masker.value(data), indent=1) + "\n"
@@ -101,6 +101,9 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         note=spec.note,
         series=merged(run.series),
         findings=(*measurements.found, *(run.gated or ()), *run.afterwards.findings),
+        lives=tuple(
+            result.Life(life.since, life.until, result.verdict(life.end, ()), life.lost) for life in run.earlier
+        ),
     )
 
 

@@ -11,21 +11,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from agent.clinic.interface import health_sentence
-from agent.decide.ending import JobEnd, from_bug, is_told, with_losses
+from agent.decide.ending import JobEnd, from_bug, is_told, with_failure, with_losses
 from agent.decide.facts import Finding
+from agent.decide.lives import LifeEnd, starts_again
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
-from agent.decide.run_names import titled
+from agent.decide.run_names import run_of, titled
 from agent.decide.series import PodSeries
+from agent.decide.subset import pods_text
+from agent.decide.words import count_text, lines
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
-from agent.lifecycle.runs.course import Course, Phase
+from agent.lifecycle.runs.course import NEXT, Course, Phase
 from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.gate import HealthGate
-from agent.lifecycle.runs.judging import explained, judge, warned
+from agent.lifecycle.runs.judging import explained, judge, outcome, warned
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.merged_series import series_notes
 from agent.lifecycle.runs.preparations import Preparations
@@ -44,8 +47,9 @@ class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
     What follows what is decided by `agent.lifecycle.runs.course`; here it is done. `context` is the lead's, as far as
-    the coordinator knows it. `early` is told when there is a judgement while something is still read that does not
-    change it; `over` is told once, when nothing is waited for any more.
+    the coordinator knows it; `present` makes it anew from the plan as it is now. `early` is told when there is a
+    judgement while something is still read that does not change it; `over` is told once, when nothing is waited for any
+    more: then `again` says whether the run starts again. Each life of a run is one of these, `before` the last one.
     """
 
     _pod: Pod
@@ -54,23 +58,40 @@ class Run:
     _roster: Roster
     _early: Callable[[Run], None]
     _over: Callable[[Run], None]
+    _present: Callable[[RunContext], RunContext]
     first: bool
+    _before: Run | None = None
 
     def __post_init__(self) -> None:
-        pod, context, roster = self._pod, self.context, self._roster
+        pod, context, before = self._pod, self.context, self._before
         self._machine = pod.machine
         self._shares = pod.shares
         self.workload = workload = find_workload(context.spec.workload)
         self.beside = self.first and pod.run_logs.has_earlier
-        self.since = pod.machine.wall()
-        """When it was booked, in seconds since 1970."""
+        self.began = pod.machine.wall()
+        """When this life was booked, in seconds since 1970."""
+        self.since: float = before.since if before else self.began
+        """When the run was."""
+        self.earlier: tuple[LifeEnd, ...] = before.lives if before else ()
+        """Its lives before this one."""
+        self.again = False
+        """It is over, and the run is to start again."""
+        self.awaits_pods = False
+        """It can begin when all its pods are there."""
+        self._is_last = False
+        """Whatever the reason for its end, it does not start again."""
         self.until: float | None = None
         """When it was certain how it ended; None before."""
-        self.course = Course(frozenset(context.indices), context.lead, led=workload.led, fail_fast=workload.fail_fast)
+        self.course = Course(
+            frozenset(context.indices),
+            context.lead,
+            led=workload.led,
+            fail_fast=workload.fail_fast,
+            may_start_again=context.lives_left > 0,
+        )
         self.ends: dict[int, PartEnd] = {}
         """How parts ended, by pod."""
-        self.gate = HealthGate(pod, context, roster, self._gated)
-        self.gated: tuple[Finding, ...] | None = None if context.spec.gate else ()
+        self.gated: tuple[Finding, ...] | None = None if context.spec.gate and not before else ()
         """What was found out about its pods before it; None: nothing yet."""
         self.series: dict[int, PodSeries] = {}
         """What their programs wrote of themselves, by pod, as far as it is known."""
@@ -84,22 +105,29 @@ class Run:
         """What people have seen of the judgement's text."""
         self.missing = ""
         """Which results are not stored and why, as far as that is known."""
-        self.told_to_begin = Once()
+        self.told_to_begin: Once = before.told_to_begin if before else Once()
         """Every pod has been, or the run is over without."""
-        self.certain = Once()
-        """There is a judgement."""
-        self.answerable = Once()
+        self.certain: Once = before.certain if before else Once()
+        """There is a judgement, and no further life."""
+        self.answerable: Once = before.answerable if before else Once()
         """Everything that those who wait for it may look at next is written, or is known not to be."""
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
         self.facts = Facts(pod.machine, self._gone)
+        self._look_at_pods()
+
+    def _look_at_pods(self) -> None:
+        """Who asks pods something in the course of the run, by the plan as it is known."""
+        pod, context, roster = self._pod, self.context, self._roster
+        self.gate = HealthGate(pod, context, roster, self._gated)
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
-        self.why = Why(pod, workload, context, roster, lambda: self.course.open, self.cancel)
+        self.why = Why(pod, self.workload, context, roster, lambda: self.course.open, self.cancel)
         self.afterwards = Afterwards(pod, self.why, self._judge_if_over)
 
     @property
     def run_id(self) -> str:
-        return self.context.run_id
+        """The same in all its lives; messages about a part have `context.run_id`."""
+        return run_of(self.context.run_id)
 
     @property
     def title(self) -> str:
@@ -108,7 +136,8 @@ class Run:
 
     @property
     def over(self) -> bool:
-        return self.course.phase is Phase.OVER
+        """It is, and no further life follows."""
+        return self.course.phase is Phase.OVER and not self.again
 
     @property
     def end(self) -> JobEnd:
@@ -117,7 +146,7 @@ class Run:
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
-        if self.course.phase is not Phase.BOOKED:
+        if self.course.phase is not Phase.BOOKED or self._await_pods():
             return
         if self.gated is None:
             self.gate.begin()
@@ -131,7 +160,7 @@ class Run:
             self._follow(self.course.to(Phase.PREPARING))
             self._judge_if_over()
             return
-        lost = {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
+        lost = self._lost()
         if lost and self.course.needs_all:
             index, why = min(lost.items())
             self.course = self.course._replace(lost=lost)
@@ -139,6 +168,39 @@ class Run:
             return
         self._follow(self.course.prepare(lost))
         self._go_if_prepared()
+
+    def _lost(self) -> dict[int, str]:
+        """Which of its pods are lost now, and why."""
+        return {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
+
+    def _await_pods(self) -> bool:
+        """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
+        lost = self._lost() if self.context.spec.lives and self._pod.settings.lives else {}
+        if lost:
+            if not self.awaits_pods:
+                self.awaits_pods = True
+                self._pod.log.info(f"{self.run_id} waits for the replacement of {pods_text(lost)}")
+                self._machine.later(self._pod.settings.replacement, self._give_up_pods)
+            return True
+        self.awaits_pods = False
+        present = self._present(self.context)
+        if present.plan != self.context.plan:
+            self.context = present
+            self.course = self.course._replace(lead=present.lead)
+            self._look_at_pods()
+        return False
+
+    def _give_up_pods(self) -> None:
+        """No replacement has come: the run ends as its last life did."""
+        lost = self._lost()
+        if self.course.phase is not Phase.BOOKED or not self.awaits_pods or not lost:
+            return
+        self._is_last = True
+        what = f"no replacement of {pods_text(lost)} came within {self._pod.settings.replacement:g} s"
+        index = min(lost)
+        end = JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), lost[index])
+        end = self.earlier[-1].end if self.earlier else end
+        self.cancel(end._replace(why=lines(what, end.why)))
 
     def _gated(self, refused: JobEnd | None, found: tuple[Finding, ...]) -> None:
         self.gated = found
@@ -171,10 +233,10 @@ class Run:
             self.why.stop()
         match phase:
             case Phase.PREPARING:
-                self._tell_open(Prepare(self.run_id, self.context.spec, tuple(self.context.indices)))
+                self._tell_open(Prepare(self.context.run_id, self.context.spec, tuple(self.context.indices)))
                 self._machine.later(self._pod.settings.lease, self._end_unprepared)
             case Phase.RUNNING:
-                self._tell_open(Go(self.run_id))
+                self._tell_open(Go(self.context.run_id))
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
@@ -193,17 +255,19 @@ class Run:
                 self._pod.log.info(f"{missed}; other pods have {FAILING_SECONDS:.0f} s to fail by themselves")
                 later(FAILING_SECONDS, self._end_failing)
             case Phase.SAVING:
-                self._tell_open(Stop(self.run_id, told=True))
+                self._tell_open(Stop(self.context.run_id, told=True))
                 later(shares.part, self._stop_waiting)
                 later(shares.part, self._roll_call.end)
                 if self.workload.led:  # mpirun is told when ranks are over everywhere: it would end them all
                     later(shares.save, lambda: self._follow(self.course.to(Phase.LEAD_ENDS)))
             case Phase.LEAD_ENDS:
-                self._roster.say(Stop(self.run_id), [self.context.lead])
+                self._roster.say(Stop(self.context.run_id), [self.context.lead])
                 if before is not Phase.SAVING:
                     later(shares.own_part, self._stop_waiting)
             case Phase.ALL_END:  # mpirun's or the first failure's own pod, too: one that is over ignores it
-                self._tell_open(Stop(self.run_id))
+                # What may start again is ended at once: nobody waits until ranks of NCCL have noticed.
+                at_once = self.course.may_start_again and not self.course.told
+                self._tell_open(Stop(self.context.run_id, hurry=at_once))
                 later(shares.own_part, self._stop_waiting)
 
     def _tell_open(self, said: Prepare | Go | Stop) -> None:
@@ -280,7 +344,7 @@ class Run:
         had_ranks = self.course.with_ranks
         self._follow(self.course.ranks_over(index))
         if self.course.phase is Phase.RUNNING and had_ranks and not self.course.with_ranks:
-            self._roster.say(Stop(self.run_id, ranks_over=True), [self.context.lead])
+            self._roster.say(Stop(self.context.run_id, ranks_over=True), [self.context.lead])
 
     def alive(self, index: int) -> None:
         """This pod has answered the roll call."""
@@ -294,8 +358,10 @@ class Run:
 
     def worker_lost(self, index: int, reason: str) -> None:
         """A pod is gone. Where pods do not need each other (`exec`) the run goes on without it, and tells of it."""
-        if index not in self.course.pods or self.over:
+        if index not in self.course.pods or self.course.phase is Phase.OVER:
             return
+        if self.course.phase is Phase.BOOKED and self.context.spec.lives and self._pod.settings.lives:
+            return  # it begins when the replacement is there
         if self._parts_over:
             self.pod_left(index)
             return
@@ -322,8 +388,12 @@ class Run:
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: from outside, with the grace time. When all
-        its parts are over, that only ends the wait for what is read afterwards."""
-        if self._parts_over:
+        its parts are over, that only ends the wait for what is read afterwards, or for the next life."""
+        if self.again:
+            self.again = False
+            assert self.judgement is not None
+            self.end_as(with_failure(end, self.judgement.end))
+        elif self._parts_over:
             self.afterwards.stop(told=True)
             self._judge_if_over()
         else:
@@ -340,7 +410,7 @@ class Run:
 
     def hurry(self) -> None:
         """No more patience."""
-        self._tell_open(Stop(self.run_id, hurry=True))
+        self._tell_open(Stop(self.context.run_id, hurry=True))
 
     @property
     def _parts_over(self) -> bool:
@@ -348,7 +418,12 @@ class Run:
         return self.course.phase >= Phase.RUNNING and not self.course.waits
 
     def _judge_if_over(self) -> None:
-        if self.course.waits or self.afterwards.waits_for_dumps(self.course, self.ends):
+        if self.course.waits:
+            return
+        if self._starts_again():
+            self._follow(self.course.to(Phase.OVER))
+            return
+        if self.afterwards.waits_for_dumps(self.course, self.ends):
             return
         waits = self.afterwards.waits_for_devices(self.course, self.ends)
         if not waits:
@@ -359,8 +434,35 @@ class Run:
             self._early(self)
             self.certain.happen()
 
+    def _starts_again(self) -> bool:
+        """Is this the end of a life that another one follows? Nothing is read for it then that takes time."""
+        may_end = Phase.OVER in NEXT[self.course.phase] and self.judgement is None
+        told = self.course.cause is not None and is_told(self.course.cause)
+        if self._is_last or told or not (may_end and self.context.lives_left):
+            return False
+        if any(end.left for end in self.ends.values()):
+            return False  # what SIGKILL has not ended may still write, and holds its devices
+        judgement = self._judged()
+        code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
+        lost = {*self.course.lost, *self._lost()} if self._pod.settings.lives else ()
+        self.again = starts_again(judgement.end, code, lost, self._pod.settings.restart_on)
+        self.judgement = judgement if self.again else None
+        return self.again
+
+    @property
+    def lives(self) -> tuple[LifeEnd, ...]:
+        """Those before this one, and this one if it is over and was not the last."""
+        if self.judgement is None or self.over:
+            return self.earlier
+        lost = tuple(sorted(self.course.lost))
+        this = LifeEnd(self.context.life, self.began, self._machine.wall(), self.judgement.end, lost)
+        return (*self.earlier, this)
+
     def _judge(self) -> None:
         """With what was read since it was certain, which has lines of its own."""
+        if self.again:
+            self._over(self)
+            return
         health = health_sentence(self.afterwards.findings)
         judgement = self.judgement or self._judged()
         self.judgement = warned(judgement, [health]) if health else judgement
@@ -379,6 +481,8 @@ class Run:
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
         notes = [*series_notes(self.series), *self._roll_call.notes()]
+        if self.earlier:
+            notes.append(f"the run started again {count_text(len(self.earlier), 'time')}: a4-agent status shows why")
         judgement = warned(self.afterwards.explained(judgement), notes)
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
