@@ -131,6 +131,8 @@ class Cluster(NamedTuple):
     lost: Mapping[int, Loss] | None = None
     missing: Mapping[int, str] | None = None
     """The first of them: many may be missing, and this is said again and again."""
+    found: int | None = None
+    """A pod that was lost and is there again, or another in its place."""
 
 
 class TellResult(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from agent import wire
 from agent.decide.location import Place, location_text
+from agent.decide.words import at_most
 from agent.launch import packed, unpacked
 
 PLAN_VERSION = 1
@@ -82,6 +83,19 @@ class Plan(NamedTuple):
         if version != PLAN_VERSION:
             raise ValueError(f"plan version {version}; this agent reads version {PLAN_VERSION}")
         return wire.from_json(cls, data)
+
+
+def moves(before: Plan, after: Plan) -> list[str]:
+    """What is different in a plan that was made anew, in words: pods elsewhere, and node ranks that other pods have."""
+    was = {peer.index: peer for peer in before.peers}
+    elsewhere = [
+        f"{peer.where}, has {peer.address} now; {was[peer.index].address} before, on node {was[peer.index].node}"
+        for peer in after.peers
+        if (peer.address, peer.node) != (was[peer.index].address, was[peer.index].node)
+    ]
+    ranks = [(peer.index, before.node_rank(peer.index), rank) for rank, peer in enumerate(after.peers)]
+    moved = [f"pod {index}: {old} → {new}" for index, old, new in ranks if old != new]
+    return at_most([*elsewhere, *([f"node ranks moved: {', '.join(at_most(moved))}"] if moved else [])])
 
 
 def to_wire(plan: Plan) -> str:

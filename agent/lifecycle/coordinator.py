@@ -13,6 +13,7 @@ from agent.connection import ANSWER_SECONDS
 from agent.decide import messages
 from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked, merged
 from agent.decide.runspec import RunSpec
+from agent.decide.words import lines
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket
@@ -62,7 +63,11 @@ class Coordinator:
             printed=self.parts.printed,
         )
         self.roster = Roster(pod, events)
-        self._forming = Forming(pod, self.roster, self._preparing.gather_facts, self._formed)
+        self._forming = Forming(pod, self.roster, self._preparing.gather_facts, self._formed, self._joined)
+        self._stopping: set[int] = set()
+        """Workers that end by themselves as soon as no run waits for them."""
+        self._first_waits = False
+        """The first run waits for the replacement of a pod that was lost before it."""
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod, self.fail)
         self._settling = Settling(pod.machine)
@@ -124,7 +129,7 @@ class Coordinator:
 
     def _heard_of_part(self, index: int, said: messages.SaidOfPart) -> None:
         self._bookings.heard(index, said)
-        if index in self.roster.lost.reasons() and not self._bookings.waits_for(index):
+        if index in self._stopping and not self._bookings.waits_for(index):
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
@@ -139,16 +144,20 @@ class Coordinator:
             self._settling.begin()
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", where)
         self.roster.lost.note(index, end.what)
+        self._stopping.add(index)
         if self._bookings.waits_for(index):
             self._bookings.cancel_those_with(index, end, told=told)
         else:
             self._let_go(index)
-        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN):
+        survives = end.code == Exit.TRY_AGAIN and self._pod.settings.lives and self._pod.known.plan is not None
+        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not survives:
             self._job_fails(end)
 
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
-        self.roster.drop(index, "it ended by itself")
+        self._stopping.discard(index)
+        self.roster.expect(index, "it ended by itself")
+        self._forget(index)
         self._bookings.left(index)
         self._announcement.confirmed(index)
 
@@ -157,9 +166,25 @@ class Coordinator:
         self._announcement.confirmed(index)
         if self._phase is not JobPhase.LEAVING:
             self.roster.lost.note(index, reason)
+        self._forget(index)
         self._bookings.lost(index, reason)
-        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not self._bookings.current:
+        before_a_run = self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not self._bookings.current
+        if before_a_run and not self._pod.settings.lives:
             self._job_fails(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run", self._pod.where(index), reason))
+
+    def _forget(self, index: int) -> None:
+        """Another pod may come in the place of this one, which is lost."""
+        self._stopping.discard(index)
+        self._preparations.forget(index)
+        self._forming.lost(index)
+
+    def _joined(self, index: int) -> None:
+        """A worker that was lost has the plan, or another one in its place: it hears what it has missed."""
+        self._pod.log.info(f"{self._pod.where(index)}, has joined the cluster")
+        self.roster.lost.found(index)
+        self._bookings.welcome(index)
+        if self._announcement.said is not None:
+            self.roster.say(self._announcement.said, [index])
 
     # What commands ask (see CoordinatorRequests)
 
@@ -233,7 +258,12 @@ class Coordinator:
     # Runs
 
     def _formed(self) -> None:
-        """Every pod has the plan."""
+        """Every pod has the plan, for the first time or as it is now."""
+        if self._phase is not JobPhase.FORMING:
+            self._bookings.pods_joined()
+            if self._first_waits:
+                self._begin_first_run()
+            return
         self._pod.state.update(formed=self._pod.machine.wall())
         self._phase = JobPhase.FIRST_RUN
         self._preparations.results_check.over.when(self._begin_first_run)
@@ -242,10 +272,24 @@ class Coordinator:
         """Where its results go is known now; that they can go nowhere ends the job."""
         if self._end is not None or self._signal is not None or self._fails:
             return
+        lost = self.roster.lost.reasons() if self._pod.settings.lives else {}
+        if lost and not self._first_waits:
+            self._first_waits = True
+            self._pod.machine.later(self._pod.settings.replacement, self._give_up_first_run)
+        if lost:
+            return
+        self._first_waits = False
         try:
             self._bookings.begin(self._bookings.book(self._bookings.checked(self._pod.job.spec), first=True))
         except AgentError as error:  # as a pod that was lost just now
             self.fail(error)
+
+    def _give_up_first_run(self) -> None:
+        lost = self.roster.lost.reasons()
+        if self._first_waits and lost:
+            index, seconds = min(lost), self._pod.settings.replacement
+            why = lines(lost[index], f"no replacement came within {seconds:g} s")
+            self._job_fails(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run", self._pod.where(index), why))
 
     def _run_judged(self, run: Run) -> None:
         self._settling.when_over(lambda: self._close_run(run))
@@ -322,14 +366,15 @@ class Coordinator:
         self._bookings.cancel_all(end)
         if self._bookings.current:
             return
-        self._forming.over = self._fails = True
+        self._forming.give_up()
+        self._fails = True
         self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
     def _announce(self, end: JobEnd, run_id: str = "") -> None:
         """Fix the job's end, record it, tell every worker, and go when they have it, or sleep."""
         if self._end is not None:
             return
-        self._forming.over = True
+        self._forming.give_up()
         self._end = end = masked(end, self._pod.log.masked)
         self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agent.decide.facts import Facts
 from agent.decide.messages import Cluster, TellPlan
 from agent.decide.order import make_plan
-from agent.decide.plan import to_wire
+from agent.decide.plan import Plan, moves, to_wire
 from agent.errors import IdentityRefused, PeersMissing
 from agent.lifecycle.channel.peer import Peer
 from agent.lifecycle.channel.roster import Roster
@@ -34,7 +34,10 @@ TOLD_MISSING = 64
 
 @dataclass
 class Forming:
-    """From the first look-up to a plan that every pod has confirmed; then `formed()` is called once.
+    """From the first look-up to a plan that every pod has confirmed; then `formed()` is called.
+
+    Later a pod that was lost may come back, or another one in its place: `joined` gets its index when it has the plan,
+    which is made anew, and `formed()` is called again.
 
     Raises PeersMissing or IdentityRefused into the loop when the deadline passes first.
     """
@@ -43,12 +46,18 @@ class Forming:
     _roster: Roster
     _gather_facts: Callable[[Callable[[Facts], None]], None]
     _formed: Callable[[], None]
+    _joined: Callable[[int], None]
 
     def __post_init__(self) -> None:
         self._machine = self._pod.machine
         self._settings = self._pod.settings
         self._unconfirmed: set[int] = set()
         """Workers that were sent the plan and have not said that they have it."""
+        self._unknown = set(range(self._settings.nnodes))
+        """Pods that have not told their facts, or not since they were lost."""
+        self._newcomers: set[int] = set()
+        """Workers that were lost, are connected again, and do not have the plan."""
+        self._given_up = False
         self._kept = 0
         """How often the state was kept; workers are told every TELL_EVERY times."""
         self.over = False
@@ -64,8 +73,9 @@ class Forming:
 
     def take(self, facts: Facts) -> None:
         """Take the facts of this pod or of a worker."""
-        if not self.over:
+        if not self._given_up:
             self._pod.heard[facts.index] = facts
+            self._unknown.discard(facts.index)
             self._plan_if_all_are_here()
 
     def told(self, peer: Peer, facts: Facts) -> None:
@@ -73,37 +83,46 @@ class Forming:
         if facts.index == peer.index:
             self.take(facts)
         else:
-            self._roster.lose(peer, f"it sent a message this release cannot read: facts of pod {facts.index}")
+            self._roster.lose_for_good(peer, f"it sent a message this release cannot read: facts of pod {facts.index}")
 
     def planned(self, index: int) -> None:
         """A worker has the plan."""
-        if not self.over:
+        self._unconfirmed.discard(index)
+        if index in self._newcomers and index not in self._unknown:
+            self._newcomers.discard(index)
+            self._joined(index)
+        self._end_if_confirmed()
+
+    def lost(self, index: int) -> None:
+        """A worker is lost: nobody waits for it to confirm the plan."""
+        self._newcomers.discard(index)
+        if index in self._unconfirmed:
             self._unconfirmed.discard(index)
             self._end_if_confirmed()
 
     def greeted(self, index: int, anew: bool) -> None:
         """A worker is connected; started `anew`, it has its facts to tell again."""
         if anew:
-            self._pod.heard.pop(index, None)
+            self._unknown.add(index)
+            if self._pod.known.plan is None:
+                self._pod.heard.pop(index, None)
+            else:  # until the new one has told its facts, the plan stays as it is
+                self._newcomers.add(index)
         self._plan_if_all_are_here()
 
     def _plan_if_all_are_here(self) -> None:
         """Make the plan once all facts are known and nobody is absent: after it, an absent pod is a lost one."""
-        is_new = self._pod.known.plan is None and not self.over
-        if is_new and len(self._pod.heard) == self._settings.nnodes and not self._roster.absent():
+        if self._given_up:
+            return
+        if self._pod.known.plan is not None:
+            if self._newcomers and not self._newcomers & self._unknown:
+                self._plan_anew(self._pod.known.plan)
+        elif not self._unknown and not self._roster.absent():
             self._pod.state.event("peers-ready")
             self._plan()
 
     def _plan(self) -> None:
-        settings = self._settings
-        plan = make_plan(
-            self._pod.heard.values(),
-            epoch=settings.epoch,
-            prefix=settings.hostname_prefix,
-            domain=settings.domain_name,
-            slots=settings.gpus_per_node,
-            topology=self._pod.job.topology,
-        )
+        plan = self._made()
         for warning in plan.warnings:
             self._pod.log.warning(warning)
         self._roster.committed = True
@@ -112,8 +131,34 @@ class Forming:
         keep_plan(self._pod, plan)
         self._end_if_confirmed()
 
+    def _plan_anew(self, before: Plan) -> None:
+        """With the newcomers, and with what was last known of pods that are still lost."""
+        plan = self._made()
+        changes = plan != before
+        told = {i for i, peer in self._roster.peers.items() if not peer.lost} if changes else self._newcomers
+        self._unconfirmed |= told
+        self._roster.say(TellPlan(to_wire(plan)), told)
+        if changes:
+            for line in moves(before, plan):
+                self._pod.log.info(line)
+            keep_plan(self._pod, plan)
+
+    def _made(self) -> Plan:
+        settings = self._settings
+        return make_plan(
+            self._pod.heard.values(),
+            epoch=settings.epoch,
+            prefix=settings.hostname_prefix,
+            domain=settings.domain_name,
+            slots=settings.gpus_per_node,
+            topology=self._pod.job.topology,
+        )
+
     def _end_if_confirmed(self) -> None:
-        if self._unconfirmed or self._pod.known.plan is None:
+        if self._unconfirmed or self._pod.known.plan is None or self._given_up:
+            return
+        if self.over:
+            self._formed()
             return
         self.over = True
         pods = self._settings.nnodes
@@ -121,6 +166,11 @@ class Forming:
         self._pod.state.event("cluster-formed")
         self._pod.log.info(f"the cluster is formed: {pods} of {pods} pods, {seconds:.1f} s after this pod's start")
         self._formed()
+
+    def give_up(self) -> None:
+        """The job ends: if the cluster is not formed by now, it never is."""
+        self._given_up = self._given_up or not self.over
+        self.over = True
 
     # Waiting
 
@@ -173,5 +223,5 @@ class Forming:
         text = f"{len(absent)} of {self._settings.nnodes} pods did not join within {seconds:.0f} s"
         reasons = "\n".join(f"{self._pod.where(index)}: {why}" for index, why in absent.items())
         refused = any(peer.identity for peer in self._roster.peers.values() if not peer.connected)
-        self.over = True
+        self.give_up()
         raise (IdentityRefused if refused else PeersMissing)(text, reasons)

@@ -79,6 +79,10 @@ class Worker:
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
         self._told: JobEnd | None = None
         """Why this pod, or the cluster in its sleep, ends without a release: a signal, or a bug in pod 0."""
+        self._inventory_told = False
+        """Nothing of it is new to this coordinator."""
+        self._is_cut_off = False
+        """The coordinator is not heard, and what runs have here was ended for that."""
         self._beat = beat_seconds(pod.settings.lease)
         """Seconds between two signs of life."""
 
@@ -119,6 +123,7 @@ class Worker:
             self._say(messages.Stopping(self._own_end))
         elif self._pod.known.facts is not None:
             self._say(messages.TellFacts(self._pod.known.facts, self._secrets()))
+            self._inventory_told = False
 
     def _greeted(self) -> None:
         if "coordinator-connected" not in self._pod.state.phases:
@@ -148,7 +153,7 @@ class Worker:
                 if run.until is not None and not run.first:
                     self._pod.sleep()
             case messages.Cluster():
-                self._pod.state.cluster(said.lost, said.missing)
+                self._pod.state.cluster(said.lost, said.missing, said.found)
             case messages.Ask() | messages.Answer():
                 self._questions.heard(said, self._read)
             case messages.TellResult():
@@ -164,14 +169,20 @@ class Worker:
             self.coordinator.not_understood("plan", error)
             return
         self.coordinator.awaits_plan = False
+        again = self._pod.known.plan is not None
         keep_plan(self._pod, plan)
-        self._pod.state.update(formed=self._machine.wall())
-        self._pod.state.phase("formed")
+        if not again:
+            self._pod.state.update(formed=self._machine.wall())
+            self._pod.state.phase("formed")
         self._say(messages.Planned())
-        self._preparing.gather_inventory(self._inventory_ready)
+        if not again:
+            self._preparing.gather_inventory(self._inventory_ready)
+        elif not self._inventory_told and self._pod.known.inventory is not None:
+            self._inventory_ready(self._pod.known.inventory)
 
     def _inventory_ready(self, found: Mapping[str, str]) -> None:
         # No run begins before this is told.
+        self._inventory_told = True
         self._results_check.over.when(
             lambda: self._say(messages.Inventory(found, self._pod.state.phases, self._secrets()))
         )
@@ -303,8 +314,21 @@ class Worker:
         self._say_beat()
         is_silent = self.coordinator.silent_seconds() > self._settings.lease
         if is_silent and not self.coordinator.awaits_plan and self._life is Life.LIVING:
-            self.fail(PeerLost(f"the coordinator has been {self.coordinator.silence()} ({self._pod.where(0)})"))
+            self._coordinator_silent()
+        elif not is_silent:
+            self._is_cut_off = False
         self._machine.later(self._beat, self._beats)
+
+    def _coordinator_silent(self) -> None:
+        """Where a lost pod may come back, this one waits for that, with nothing of a run going on."""
+        settings, silence = self._settings, f"the coordinator has been {self.coordinator.silence()}"
+        most = settings.lease + (settings.replacement if settings.lives else 0.0)
+        if self.coordinator.silent_seconds() > most or not settings.lives:
+            self.fail(PeerLost(f"{silence} ({self._pod.where(0)})"))
+        elif not self._is_cut_off:
+            self._is_cut_off = True
+            self._pod.log.warning(f"{silence}: this pod ends its part of runs, and waits to be heard again")
+            self.parts.hurry()
 
     def _say_beat(self) -> None:
         """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""

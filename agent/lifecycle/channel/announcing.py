@@ -29,6 +29,8 @@ class Announcement:
         self._open: set[int] = set()
         """Workers that have not confirmed it."""
         self._goes_on = False
+        self.said: TellResult | None = None
+        """What was told."""
 
     def start(self, end: JobEnd, run_id: str, *, stay: bool, signalled: bool) -> None:
         """Tell all and wait for their answer: `signalled` not for long, as the pod has only its grace time left.
@@ -45,7 +47,8 @@ class Announcement:
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
         self._goes_on, self.stay = True, stay
-        self._roster.say(TellResult(end, run_id, stay))
+        self.said = TellResult(end, run_id, stay)
+        self._roster.say(self.said)
         self._pod.machine.later(patience, self._time_is_up)
         self._end_if_confirmed()
 

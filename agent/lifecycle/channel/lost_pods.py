@@ -34,6 +34,8 @@ class LostPods:
     def _tell(self) -> None:
         """Tell this pod's log, its state and all other pods what is new."""
         new, self._untold = self._untold, {}
+        if not new:
+            return
         for index, loss in list(new.items())[:SHOWN]:
             self._pod.log.warning(f"{self._pod.where(index)}, is lost: {loss.why}")
         more = f"{len(new) - SHOWN} more pods are lost; " if len(new) > SHOWN else ""
@@ -42,6 +44,13 @@ class LostPods:
         self._pod.log.warning(f"{more}{are_left}: a4-agent peers lists them")
         self._pod.state.lose(new)
         self._say(Cluster(lost=new))
+
+    def found(self, index: int) -> None:
+        """It is there again, or another one in its place."""
+        self._untold.pop(index, None)
+        if self._lost.pop(index, None) is not None:
+            self._pod.state.find(index)
+            self._say(Cluster(found=index))
 
     def reasons(self) -> dict[int, str]:
         """Why each lost pod is lost, by index."""

@@ -30,7 +30,12 @@ class Peer:
     """Without an address before a look-up."""
     link: Link = field(default_factory=Link)
     nonce: str = ""
-    """Drawn by each start of its agent, so that a new one is not taken for the old; empty: it has never been there."""
+    """Drawn by each start of its agent, so that a new one is not taken for the old; empty: it has never been there, or
+    is lost."""
+    last_nonce: str = ""
+    """Of the agent that was lost last."""
+    former: set[str] = field(default_factory=set)
+    """Those of agents in whose place another one is."""
     problem: Problem = field(default_factory=lambda: Problem("name", "not looked up yet"))
     problem_since: float = 0.0
     """On our clock; 0: nothing has been tried yet."""
@@ -42,7 +47,9 @@ class Peer:
     connected: bool = False
     """Both sides have said hello on the present channel."""
     lost: bool = False
-    """Given up for good: nothing is sent to it or taken from it, even should it come back."""
+    """Nothing is sent to it or taken from it, unless it comes back or is replaced."""
+    closed: bool = False
+    """Given up for good: nobody tries to reach it any more."""
     printed: float = -math.inf
     """When its part of a run last printed, by our clock, as far as its beats have told."""
 

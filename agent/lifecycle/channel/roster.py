@@ -38,7 +38,8 @@ class PodEvents(NamedTuple):
     lost: Callable[[int, str], None]
     """Told of a worker that was not heard for a lease, or was started anew, after the plan was made."""
     greeted: Callable[[int, bool], None]
-    """Connected, again or for the first time; True: its agent was started anew, nothing it said counts."""
+    """Connected, again or for the first time; True: it was lost, or its agent was started anew: nothing it said
+    counts."""
     told: Callable[[Said], None]
     """Pod 0, which takes part in runs as any other, is told the same messages."""
     printed: Callable[[], float | None]
@@ -62,6 +63,8 @@ class Roster:
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
+        self._lets_in = settings.lives > 0
+        """A lost worker may come back, and another agent with its index take its place."""
         self.lost = LostPods(pod, self.say)
 
     def start(self) -> None:
@@ -126,13 +129,32 @@ class Roster:
         return peer
 
     def drop(self, index: int, reason: str) -> None:
-        """Give a worker up without a word to the coordinator, which has decided it."""
+        """Give a worker up for good, without a word to the coordinator, which has decided it."""
         peer = self.peers[index]
+        peer.closed = True
+        peer.link.detach()
+        self._set_lost(peer, reason)
+
+    def expect(self, index: int, reason: str) -> None:
+        """Give a worker up, but let it or its replacement in, where that is wished for."""
+        peer = self.peers[index]
+        if not self._lets_in or peer.closed:
+            self.drop(index, reason)
+            return
+        tries = peer.link.channel is None
+        peer.link.detach()
+        self._set_lost(peer, reason)
+        # Both sides begin anew: what was said meanwhile is for nobody.
+        peer.link = Link()
+        peer.last_nonce, peer.nonce = peer.nonce or peer.last_nonce, ""
+        if not tries:
+            self._failed(peer, peer.problem)
+
+    def _set_lost(self, peer: Peer, reason: str) -> None:
         peer.lost = True
         peer.connected = False
-        peer.link.detach()
         self._note(peer, Problem("agent", reason))
-        peer.questions.give_up(refusal(PeerLost(f"{self._pod.where(index)}, is lost: {reason}")))
+        peer.questions.give_up(refusal(PeerLost(f"{self._pod.where(peer.index)}, is lost: {reason}")))
 
     # Finding and connecting
 
@@ -153,7 +175,7 @@ class Roster:
 
     def _dial(self, peer: Peer) -> None:
         """Open a channel; `_dialed` may come when nobody wants it any more."""
-        if self._closed or peer.lost:
+        if self._closed or peer.closed:
             return
         self._machine.connect(peer.target, lambda result: self._dialed(peer, result))
 
@@ -161,7 +183,7 @@ class Roster:
         if isinstance(result, Problem):
             self._failed(peer, result)
             return
-        if self._closed or peer.lost:
+        if self._closed or peer.closed:
             result.close()
             return
 
@@ -185,7 +207,7 @@ class Roster:
     def _failed(self, peer: Peer, problem: Problem) -> None:
         """Note why and try again a little later; the address anew if it may be a wrong one."""
         self._note(peer, problem)
-        if self._closed or peer.lost:
+        if self._closed or peer.closed:
             return
         pause = min(FIRST_SECONDS * GROWTH ** min(peer.attempts, MOST_GROWTHS), MOST_SECONDS)
         peer.attempts += 1
@@ -193,7 +215,7 @@ class Roster:
         self._machine.later(pause + random.uniform(0, FIRST_SECONDS), lambda: self._try_again(peer))
 
     def _try_again(self, peer: Peer) -> None:
-        if self._closed or peer.lost:
+        if self._closed or peer.closed:
             return
         # The pod may have moved since its address was looked up.
         stale = self._machine.now() - peer.address_since > 5.0
@@ -245,7 +267,7 @@ class Roster:
         try:
             said = messages.heard(found, messages.WORKER_SAYS)
         except ValueError as error:
-            self.lose(peer, f"it sent a message this release cannot read: {found['type']}, {error}")
+            self.lose_for_good(peer, f"it sent a message this release cannot read: {found['type']}, {error}")
             return
         if isinstance(said, messages.Beat):
             if said.quiet is not None:
@@ -263,6 +285,15 @@ class Roster:
             )
             return
         nonce = str(found.get("nonce"))
+        if nonce in peer.former:
+            end = JobEnd(Exit.TRY_AGAIN, "another pod has this pod's index now", self._pod.where(peer.index))
+            peer.link.mention(message(messages.TellResult(end)))
+            self._drop_channel(peer, "an agent in whose place another one is answers here")
+            return
+        if back := peer.lost:
+            if peer.last_nonce not in ("", nonce):
+                peer.former.add(peer.last_nonce)
+            peer.lost = False
         anew = bool(peer.nonce) and nonce != peer.nonce
         if anew and self.committed:
             self.lose(peer, "its agent was started anew after the plan was made")
@@ -280,7 +311,7 @@ class Roster:
         peer.link.resend()
         if self.committed:
             peer.link.mention(message(messages.Beat()))  # a hello alone may not count
-        self._tell.greeted(peer.index, anew)
+        self._tell.greeted(peer.index, anew or back)
 
     def _drop_channel(self, peer: Peer, reason: str) -> None:
         if peer.connected:
@@ -309,8 +340,15 @@ class Roster:
                 self.lose(peer, self._reason(peer))
 
     def lose(self, peer: Peer, reason: str) -> None:
-        """Give a worker up and tell the coordinator, and the worker itself if it can be told: without the plan it would
-        wait on."""
+        """Give a worker up and tell the coordinator."""
+        if not self._lets_in:
+            self.lose_for_good(peer, reason)
+            return
+        self.expect(peer.index, reason)
+        self._tell.lost(peer.index, reason)
+
+    def lose_for_good(self, peer: Peer, reason: str) -> None:
+        """The same, and tell the worker itself if it can be told: without the plan it would wait on."""
         end = JobEnd(Exit.TRY_AGAIN, "this pod is lost to the job", self._pod.where(peer.index), reason)
         peer.link.mention(message(messages.TellResult(end)))
         self.drop(peer.index, reason)

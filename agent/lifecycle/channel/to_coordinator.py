@@ -168,6 +168,11 @@ class ToCoordinator:
             self.link.detach()
             self.link = Link()
             self._tell.met()
+        elif found.get("knows") != self._pod.nonce:
+            # It has not heard this agent yet, or has given it up as lost: both sides begin anew.
+            self.link.detach()
+            self.link = Link()
+            self._tell.met()
         self.link.attach(channel)
         if found.get("knows") != self._pod.nonce:
             found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one

@@ -72,8 +72,14 @@ class State:
         """Set that these pods are lost, beside those that were."""
         self.update(lost={**(self._state.lost or {}), **pods})
 
-    def cluster(self, lost: Mapping[int, Loss] | None, missing: Mapping[int, str] | None) -> None:
+    def find(self, index: int) -> None:
+        """Set that this pod is not lost any more."""
+        self.update(lost={other: loss for other, loss in (self._state.lost or {}).items() if other != index} or None)
+
+    def cluster(self, lost: Mapping[int, Loss] | None, missing: Mapping[int, str] | None, found: int | None) -> None:
         """What the coordinator says of other pods, by index; None where it says nothing new."""
+        if found is not None:
+            self.find(found)
         if lost is not None:
             self.lose(lost)
         if missing is not None:

@@ -144,8 +144,13 @@ class Bookings:
         self._note(run)
         self._preparations.when_ready(context.indices, run.start, baselines=run.workload.uses_baselines)
 
-    def pod_joined(self) -> None:
-        """A lost pod's replacement is in the plan."""
+    def welcome(self, index: int) -> None:
+        """Tell a pod that came later which run has the cluster for itself."""
+        if self.current is not None:
+            self._roster.say(messages.TellRun(run_summary(self._pod, self.current)), [index])
+
+    def pods_joined(self) -> None:
+        """Every pod that came later has the plan."""
         for run in self._runs.values():
             if run.awaits_pods and run.course.phase is Phase.BOOKED:
                 self._preparations.when_ready(run.context.indices, run.start)

@@ -58,6 +58,10 @@ class Preparations:
         self.phases[index] = phases or {}
         self._go_on()
 
+    def forget(self, index: int) -> None:
+        """That pod is lost: what its replacement has is not known."""
+        self.inventories.pop(index, None)
+
     def when_ready(self, indices: Sequence[int], ready: Callable[[], None], *, baselines: bool = False) -> None:
         """Call `ready` when these pods have said what they have, or have had time enough to.
 
