@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from signal import SIGKILL
+import json
+from signal import SIGKILL, SIGSEGV, SIGTERM
 
+import pytest
+
+from tests.fake.pod import KILLED
 from tests.fake.process import FOREVER, FakeChild, Life
 from tests.fake.world import FakeWorld, all_are, first_run
+from tests.lifecycle.test_submitted import printed
 
-SCRIPT_KILLED = {"A4_LIVES": "2"}
+LIVES = {"A4_LIVES": "2"}
+RANK_KILLED = Life(status=-SIGKILL, seconds=3.0)
 
 
 def programs(world: FakeWorld, index: int) -> list[FakeChild]:
@@ -21,18 +27,169 @@ def ends_after(world: FakeWorld, seconds: float) -> None:
         pod.life = Life(seconds=seconds)
 
 
+def replace(world: FakeWorld, index: int, seconds: float = 3.0) -> None:
+    """Its Job starts another pod in its place so much later, on another node and with another address."""
+    pod = world.pod(index)
+
+    def start() -> None:
+        pod.address = f"10.9.0.{index}"
+        world.net.names[pod.name] = [(world.seconds, pod.address)]
+        pod.env = {"POD_NAME": f"replacement-{index}", "NODE_NAME": "node-99"}
+        pod.start()
+
+    world.at(world.seconds + seconds, start)
+
+
 def test_a_killed_rank_costs_a_life_and_no_pod() -> None:
-    world = first_run(env={"A4_LIVES": "2"})
+    world = first_run(env=LIVES)
     world.wait(5)
     programs(world, 2)[-1].die(-SIGKILL)
     ends_after(world, 4)
     assert world.run() == all_are(0), world.dump()
-    assert world.last() < 15, world.dump()
+    assert world.last() < 10, world.dump()
+    run = programs(world, 0)[0].launch.env["A4_RUN"].removesuffix(".1")
     for pod in world.pods:
-        run = programs(world, pod.index)[0].launch.env["A4_RUN"].removesuffix(".1")
-        given = [
-            (c.launch.env["A4_RUN"], c.launch.env["A4_LIFE"], c.launch.env["A4_LIVES_LEFT"])
-            for c in programs(world, pod.index)
-        ]
-        assert given == [(f"{run}.1", "1", "2"), (f"{run}.2", "2", "1")]
-    print(world.dump())
+        env = [child.launch.env for child in programs(world, pod.index)]
+        given = [[one[name] for name in ("A4_RUN", "A4_LIFE", "A4_LIVES_LEFT", "MASTER_PORT")] for one in env]
+        assert given == [[f"{run}.1", "1", "2", "6002"], [f"{run}.2", "2", "1", "6003"]]
+
+
+def test_a_killed_pod_is_replaced_and_the_others_stay() -> None:
+    world = first_run(env=LIVES)
+    world.wait(5)
+    others = {pod.index: pod.agent for pod in world.others(2)}
+    world.pod(2).kill()
+    replace(world, 2)
+    ends_after(world, 4)
+    assert world.run() == all_are(0), world.dump()
+    assert {pod.index: pod.agent for pod in world.others(2)} == others
+    assert "pod 2, replacement-2, node node-99, has 10.9.0.2 now; 10.0.0.3 before" in world.pod(0).log.getvalue()
+    assert world.last() < 15, world.dump()
+
+
+def test_two_pods_at_once_and_a_third_while_they_are_waited_for() -> None:
+    world = first_run(env=LIVES)
+    world.wait(5)
+    for index in (1, 2):
+        world.pod(index).kill()
+        replace(world, index, 10.0 * index)
+    world.wait(17)
+    world.pod(3).kill()
+    replace(world, 3, 1.0)
+    ends_after(world, 4)
+    assert world.run() == all_are(0), world.dump()
+    assert [child.launch.env["A4_LIFE"] for child in programs(world, 0)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("muted", [{(0, 2)}, {(2, 0)}, {(0, 2), (2, 0)}])
+def test_a_pod_that_was_cut_off_is_let_in_again_with_the_same_agent(muted: set[tuple[int, int]]) -> None:
+    world = first_run(env=LIVES)
+    agent = world.pod(2).agent
+    world.wait(5)
+    world.net.mute |= muted
+    world.at(60, lambda: world.net.mute.clear())
+    ends_after(world, 4)
+    assert world.run() == all_are(0), world.dump()
+    assert world.pod(2).agent is agent and 60 < world.last() < 80, world.dump()
+    killed, again = programs(world, 2)
+    assert killed.over and again.launch.env["A4_LIFE"] == "2"
+
+
+@pytest.mark.parametrize("workload", ["script", "mpirun", "torchrun"])
+def test_a_pod_that_is_told_to_end_leaves_the_others_time_to_save(workload: str) -> None:
+    """As when its node is drained: that is no end of the job, though the other pods' processes are told, too."""
+    world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true"}, life=FOREVER)
+    world.until(world.asleep)
+    run = world.submit(1, workload, args=["./program"])
+    world.wait(5)
+    world.pod(2).signal(SIGTERM)
+    world.until(lambda: world.pod(2).code is not None)
+    replace(world, 2)
+    ends_after(world, 4)
+    end = world.ask(1, "wait", run=run)["ok"]["end"]
+    assert world.pod(2).living and end["code"] == (65 if workload == "mpirun" else 0), world.dump()
+    assert programs(world, 0)[0].signals == [SIGTERM], world.dump()
+
+
+def test_a_job_that_is_told_to_end_does_not_start_again() -> None:
+    world = first_run(env=LIVES)
+    world.wait(5)
+    world.signal(SIGTERM)
+    assert set(world.run().values()) == {143}, world.dump()
+    assert len(programs(world, 0)) == 1
+
+
+@pytest.mark.parametrize(("status", "code"), [(3, 3), (1, 1), (-SIGSEGV, 139)])
+def test_what_gives_no_life_ends_the_run(status: int, code: int) -> None:
+    world = first_run(env=LIVES)
+    world.wait(1)
+    programs(world, 2)[-1].die(status)
+    assert world.run() == all_are(code), world.dump()
+    assert len(programs(world, 0)) == 1
+
+
+def test_the_last_end_stands_when_all_lives_are_used_up() -> None:
+    world = FakeWorld(4, "script", LIVES)
+    world.pod(2).life = RANK_KILLED
+    assert world.run() == all_are(137), world.dump()
+    assert [child.launch.env["A4_LIVES_LEFT"] for child in programs(world, 0)] == ["2", "1", "0"]
+    result = json.loads(next(text for name, text in world.pod(0).stored.items() if name.endswith("result.json")))
+    assert [life["verdict"]["code"] for life in result["lives"]] == [137, 137]
+
+
+def test_no_replacement_comes() -> None:
+    world = first_run(env={**LIVES, "A4_REPLACEMENT_SECONDS": "50"})
+    world.wait(5)
+    world.pod(2).kill()
+    assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75}, world.dump()
+    said = world.pod(1).said()
+    assert said["where"] == world.pod(2).where and "no replacement of pod 2 came within 50 s" in said["why"]
+    assert 5 + 30 + 50 - 5 < world.last() < 5 + 30 + 50 + 15, world.dump()
+
+
+@pytest.mark.parametrize("event", ["plan-ready", "cluster-formed"])
+def test_a_pod_that_is_lost_before_the_first_run(event: str) -> None:
+    world = FakeWorld(4, "script", LIVES)
+    world.until_event(event, 0)
+    world.pod(3).kill()
+    replace(world, 3, 2.0)
+    assert world.run() == all_are(0), world.dump()
+    assert len(programs(world, 0)) == 1
+
+
+def test_a_sleeping_cluster_lets_a_replacement_in() -> None:
+    world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true"})
+    world.until(world.asleep)
+    world.pod(2).kill()
+    replace(world, 2)
+    world.wait(20)
+    world.until(world.asleep)
+    assert not world.pod(1).state().get("lost"), world.dump()
+    ends_after(world, 4)
+    run = world.submit(2, "script")
+    assert world.ask(1, "wait", run=run)["ok"]["end"]["code"] == 0, world.dump()
+    world.ask(1, "release")
+    assert world.run() == all_are(0), world.dump()
+
+
+def test_a_run_is_ended_while_it_waits_for_a_pod() -> None:
+    world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true"}, life=FOREVER)
+    world.until(world.asleep)
+    run = world.submit(1, "script")
+    world.wait(5)
+    world.pod(2).kill()
+    world.wait(40)
+    world.ask(1, "cancel", run=run)
+    assert world.ask(1, "wait", run=run)["ok"]["end"]["code"] == 130, world.dump()
+
+
+def test_output_is_followed_through_lives() -> None:
+    world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true"}, life=Life(seconds=None, output=b"one\n"))
+    world.until(world.asleep)
+    run = world.submit(1, "script")
+    world.wait(2)
+    for pod in world.pods:
+        pod.life = Life(seconds=2.0, output=b"two\n")
+    programs(world, 2)[-1].die(-SIGKILL)
+    for index in range(4):
+        assert printed(world, 1, run, index) == b"one\ntwo\n", world.dump()

@@ -147,6 +147,7 @@ class Roster:
         # Both sides begin anew: what was said meanwhile is for nobody.
         peer.link = Link()
         peer.last_nonce, peer.nonce = peer.nonce or peer.last_nonce, ""
+        peer.attempts = 0
         if not tries:
             self._failed(peer, peer.problem)
 
@@ -217,8 +218,9 @@ class Roster:
     def _try_again(self, peer: Peer) -> None:
         if self._closed or peer.closed:
             return
-        # The pod may have moved since its address was looked up.
-        stale = self._machine.now() - peer.address_since > 5.0
+        # The pod may have moved since its address was looked up, one that was there and is gone most likely.
+        gone = self._lets_in and bool(peer.nonce or peer.last_nonce)
+        stale = self._machine.now() - peer.address_since > (0.5 if gone else 5.0)
         if not peer.target.address or stale or peer.problem.kind in IDENTITY_PROBLEMS:
             self._look_up([peer])
         else:

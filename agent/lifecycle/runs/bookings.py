@@ -13,7 +13,7 @@ from agent.decide.run_names import check_labels, free_name, life_id, run_of
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import argument_secrets
 from agent.decide.subset import subset
-from agent.decide.words import did_you_mean
+from agent.decide.words import count_text, did_you_mean
 from agent.errors import ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
@@ -132,9 +132,8 @@ class Bookings:
         context = before.context
         life = replace(context, run_id=life_id(before.run_id, context.life + 1))
         run = self._run(life, before.first, before)
-        self._pod.log.warning(
-            f"{before.title} starts again ({context.lives_left - 1} times more at most): {before.end}"
-        )
+        left = count_text(context.lives_left - 1, "more time")
+        self._pod.log.warning(f"{before.title} starts again, {left} after this: {before.end}")
         self._flags.over(before.facts)
         self._flags.follow(run.facts, context.indices[0])
         self._runs[run.run_id] = run
@@ -142,7 +141,8 @@ class Bookings:
             self.current = run
         before.forget_output()
         self._note(run)
-        self._preparations.when_ready(context.indices, run.start, baselines=run.workload.uses_baselines)
+        if not run.await_pods():
+            self._preparations.when_ready(context.indices, run.start, baselines=run.workload.uses_baselines)
 
     def welcome(self, index: int) -> None:
         """Tell a pod that came later which run has the cluster for itself."""

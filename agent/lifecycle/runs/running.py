@@ -146,7 +146,7 @@ class Run:
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
-        if self.course.phase is not Phase.BOOKED or self._await_pods():
+        if self.course.phase is not Phase.BOOKED or self.await_pods():
             return
         if self.gated is None:
             self.gate.begin()
@@ -173,7 +173,7 @@ class Run:
         """Which of its pods are lost now, and why."""
         return {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
 
-    def _await_pods(self) -> bool:
+    def await_pods(self) -> bool:
         """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
         lost = self._lost() if self.context.spec.lives and self._pod.settings.lives else {}
         if lost:
