@@ -205,8 +205,8 @@ class Client:
     def _follow(self, run: RunInfo, sink: Sink, last_seconds: float, offsets: Mapping[int, int]) -> RunEnd:
         most = min(MOST_READ, max(LEAST_READ, MOST_OPEN // max(1, len(run.outputs))))
 
-        def read_on(pod: int, offset: int) -> int:
-            return self._connection.send("read", _reading(run.id, pod, offset, most, True))
+        def read_on(pod: int, offset: int, agent: str = "") -> int:
+            return self._connection.send("read", _reading(run.id, pod, offset, most, True) | {"agent": agent})
 
         certain = self._connection.send("verdict", {"run": run.id})
         waiting = self._connection.send("wait", {"run": run.id})
@@ -234,7 +234,7 @@ class Client:
                 pod = reads.pop(answer["id"])
                 piece = _taken(sink, pod, answer)
                 if piece is not None and not piece.over and sink.wants(pod):
-                    reads[read_on(pod, piece.next)] = pod
+                    reads[read_on(pod, piece.next, piece.agent)] = pod
             quiet_since = time.monotonic()
         return ended
 

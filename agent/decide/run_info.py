@@ -66,6 +66,8 @@ class Output(NamedTuple):
     """Bytes between the wanted offset and the first frame that are no longer kept."""
     over: bool
     """Nothing will come after this."""
+    agent: str = ""
+    """Whose output it is: another agent's, in the place of a pod that was lost, begins anew."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Output:

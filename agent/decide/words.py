@@ -22,9 +22,9 @@ def is_are(words: Sized) -> str:
     return "is" if len(words) == 1 else "are"
 
 
-def count_text(count: int, noun: str) -> str:
-    """1 pod, 2 pods."""
-    return f"{count} {noun if count == 1 else noun + 's'}"
+def count_text(count: int, noun: str, several: str = "") -> str:
+    """1 pod, 2 pods; `several`: the plural that is not made by an s."""
+    return f"{count} {noun if count == 1 else several or noun + 's'}"
 
 
 def plural(noun: str, words: Sized) -> str:

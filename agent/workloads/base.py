@@ -153,6 +153,13 @@ class RunContext:
         return life_parts(self.run_id)[1]
 
     @property
+    def master(self) -> str:
+        """Where the pod with rank 0 is found (MASTER_ADDR). Of a run that may start again its address: DNS may still
+        name that of a pod that was replaced."""
+        lead = self.plan.peers[0]
+        return lead.address if self.spec.lives else lead.name
+
+    @property
     def args(self) -> Sequence[str]:
         return self.spec.args
 

@@ -29,7 +29,7 @@ class Script(Workload):
             "A4_SERIES_FILE": context.series_file,
             "A4_NODE_RANK": rank,
             "NODE_RANK": rank,
-            "MASTER_ADDR": context.plan.peers[0].name,
+            "MASTER_ADDR": context.master,
             "MASTER_PORT": str(context.master_port),
             "A4_HOSTFILE": context.hostfile,
             "A4_HOSTFILE_1PERNODE": context.hostfile_one_per_node,

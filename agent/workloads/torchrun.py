@@ -90,7 +90,7 @@ def start_torchrun(
         nodes=len(context.plan.peers),
         node_rank=context.plan.node_rank(context.index),
         per_node=context.per_pod,
-        address="127.0.0.1" if alone else context.plan.peers[0].name,
+        address="127.0.0.1" if alone else context.master,
         port=context.master_port,
         interface=context.interface,
         log_dir=context.torch_logs,

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.keys import JobKeys
+from agent.decide.plan import Plan, PlannedPeer
 from agent.lifecycle.pod.ssh_files import (
     BEGIN_BLOCK,
     END_BLOCK,
     OLDEST_OPENSSH,
+    addresses,
     authorized_keys,
     known_hosts,
     ssh_config,
@@ -106,8 +108,11 @@ def ssh_says(path: Path, host: str) -> dict[str, list[str]]:
     return settings_of(shown.stdout)
 
 
-def client_config(directory: Path) -> str:
-    return ssh_config(prefix="job-workload-", domain="job.local", pods=12, port=2345, directory=str(directory))
+def client_config(directory: Path, *, replaced: bool = False) -> str:
+    directory_text = str(directory)
+    return ssh_config(
+        prefix="job-workload-", domain="job.local", pods=12, port=2345, directory=directory_text, replaced=replaced
+    )
 
 
 def test_ssh_uses_it_for_peers(tmp_path: Path) -> None:
@@ -140,6 +145,19 @@ def test_ssh_completes_short_names_and_leaves_other_hosts_alone(tmp_path: Path) 
         assert (said["hostname"], said["port"]) == ([f"{name}.job.local"], ["2345"])
     for host in ("github.com", "job-workload-0-3.other", "job-workload-1-3.job.local", "job.local"):
         assert ssh_says(ours, host) == ssh_says(none, host)
+
+
+def test_ssh_goes_to_the_address_of_the_plan_and_keeps_the_key_of_the_name(tmp_path: Path) -> None:
+    """DNS may still name the address of a pod that was replaced."""
+    path = tmp_path / "ssh_config"
+    path.write_text(client_config(tmp_path, replaced=True))
+    name = "job-workload-0-3.job.local"
+    peer = PlannedPeer(3, name, "10.9.0.3", "node-3")
+    assert ssh_says(path, name)["hostname"] == [name], "without a plan, by name"
+    (tmp_path / "addresses").write_text(addresses(Plan("e", 8, (peer,)), 2345))
+    for called in peer.names:
+        said = ssh_says(path, called)
+        assert (said["hostname"], said["hostkeyalias"], said["port"]) == (["10.9.0.3"], [f"[{name}]:2345"], ["2345"])
 
 
 @pytest.mark.parametrize("port", [22, 2222])

@@ -8,6 +8,7 @@ from agent.decide.os_refusals import hint_of
 from agent.decide.plan import Plan, hostfile, rank_order
 from agent.errors import SystemFault
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.ssh_files import ADDRESSES, addresses
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_ORDER
 
 WRITTEN = (HOSTFILE, HOSTFILE_ONE_PER_NODE, RANK_ORDER, HOSTNAMES_ORDER)
@@ -36,5 +37,7 @@ def keep_plan(pod: Pod, plan: Plan) -> None:
     pod.write(HOSTFILE_ONE_PER_NODE, hostfile(names, 1))
     pod.write(RANK_ORDER, rank_order(plan))
     pod.write(HOSTNAMES_ORDER, "".join(f"{name}\n" for name in names))
+    if pod.settings.lives and not pod.alone:
+        pod.write(f"{pod.dir.ssh}/{ADDRESSES}", addresses(plan, pod.settings.ssh_port), 0o600)
     pod.write(pod.dir.plan, json.dumps(plan.to_json(), indent=1) + "\n", 0o600)
     pod.state.event("plan-ready")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from agent.decide.plan import Plan
+
 OLDEST_OPENSSH = "8.2"
 KEX_CHEAP = "curve25519-sha256,curve25519-sha256@libssh.org"
 KEX_LEFT_OUT = "-ecdh-*,diffie-hellman-*"
@@ -15,6 +17,8 @@ KEX_LEFT_OUT = "-ecdh-*,diffie-hellman-*"
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com"
 MACS = "hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,umac-128-etm@openssh.com"
 
+ADDRESSES = "addresses"
+"""A file beside `ssh_config`."""
 BEGIN_BLOCK = "# >>> a4-agent: written at each start, do not edit >>>"
 END_BLOCK = "# <<< a4-agent <<<"
 
@@ -85,11 +89,22 @@ def known_hosts(port: int, keys: Mapping[str, str]) -> str:
     return "".join(f"{name if port == 22 else f'[{name}]:{port}'} {key}\n" for name, key in keys.items())
 
 
-def ssh_config(*, prefix: str, domain: str, pods: int, port: int, directory: str) -> str:
-    """Client side, for this job's peers only, by full and by short name. `directory` as in `sshd_config`."""
+def addresses(plan: Plan, port: int) -> str:
+    """Client side: where pods are by the plan. DNS may still name the address of a pod that was replaced."""
+    lines = []
+    for peer in plan.peers:
+        key = peer.name if port == 22 else f"[{peer.name}]:{port}"
+        lines.append(f"Host {peer.names[0]} {peer.names[1]}\n    HostName {peer.address}\n    HostKeyAlias {key}\n")
+    return "".join(lines)
+
+
+def ssh_config(*, prefix: str, domain: str, pods: int, port: int, directory: str, replaced: bool) -> str:
+    """Client side, for this job's peers only, by full and by short name. `directory` as in `sshd_config`; `replaced`:
+    pods may be, and the file ADDRESSES there says where they are."""
     short = " ".join(f"{prefix}0-{'?' * digits}" for digits in range(1, len(str(pods - 1)) + 1))
+    include = f"Include {directory}/{ADDRESSES}\n" if replaced else ""
     return f"""\
-Host {short}
+{include}Host {short}
     HostName %h.{domain}
 Host {prefix}0-*.{domain} {short}
     User root

@@ -22,6 +22,7 @@ def write_ssh_files(pod: Pod) -> None:
         pods=settings.nnodes,
         port=settings.ssh_port,
         directory=pod.dir.ssh,
+        replaced=pod.settings.lives > 0,
     )
     pod.write(pod.dir.ssh_config, client, 0o600)
     write_sshd_config(pod)

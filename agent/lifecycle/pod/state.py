@@ -89,6 +89,10 @@ class State:
         """Does that run have the cluster for itself, and goes on?"""
         return self._state.run is not None and self._state.run.id == run_id
 
+    def has_lives(self, run_id: str) -> bool:
+        """Does that run go on, and may start again?"""
+        return self._state.run is not None and self._state.run.id == run_id and self._state.run.life > 0
+
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""
         self.event("run-started", detail=summary.id)

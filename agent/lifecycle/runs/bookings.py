@@ -133,7 +133,7 @@ class Bookings:
         life = replace(context, run_id=life_id(before.run_id, context.life + 1))
         run = self._run(life, before.first, before)
         left = count_text(context.lives_left - 1, "more time")
-        self._pod.log.warning(f"{before.title} starts again, {left} after this: {before.end}")
+        self._pod.log.warning(f"{before.title} starts again, {left} after this: {before.end._replace(why='')}")
         self._flags.over(before.facts)
         self._flags.follow(run.facts, context.indices[0])
         self._runs[run.run_id] = run
@@ -234,8 +234,8 @@ class Bookings:
     # What pods say
 
     def heard(self, index: int, said: messages.SaidOfPart) -> None:
-        """A pod says something of its part. A late word of an earlier life, or of a run that is forgotten by now, changes
-        nothing."""
+        """A pod says something of its part. A late word changes nothing, of an earlier life or of a run that is forgotten
+        by now."""
         run = self._runs.get(run_of(said.run))
         if run is None or run.context.run_id != said.run:
             return

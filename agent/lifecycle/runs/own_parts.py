@@ -30,6 +30,7 @@ MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
+AGENT_CHARACTERS = 8
 BETWEEN_SECONDS = 0.3
 """Between two answers to who reads the output of a run of which nothing runs here at present."""
 FILES = {RESULT: RESULT, "report.html": "result.html", "evidence.txt": "evidence.txt", POD_LOG: ""}
@@ -160,6 +161,9 @@ class Parts:
         run_id, name = str(fields.get("run", "")), str(fields.get("file", ""))
         running = self._running(run_id)
         offset, since = min(max(0, int(fields.get("offset", 0))), 1 << 62), float(fields.get("since", 0.0))
+        agent = self._pod.nonce[:AGENT_CHARACTERS]
+        if fields.get("agent", agent) not in ("", agent):
+            offset = 0  # it was counted in the output of the pod that was here before
         most = max(1, min(int(fields.get("most", MOST_READ)), MOST_READ))
         is_name = run_id and "/" not in run_id and not run_id.startswith(".")
         if is_name and name:
@@ -169,22 +173,19 @@ class Parts:
         if piece is None:
             answer(refusal(MissingProgram(f"no run named {run_id!r} on {self._pod.where(self._pod.settings.index)}")))
         elif running and fields.get("wait") and not piece.frames and not piece.skipped:
-            again = {**fields, "offset": piece.next, "since": 0.0, "wait": False}
+            again = {**fields, "offset": piece.next, "agent": agent, "since": 0.0, "wait": False}
             running.output.when_more(lambda: self.read(again, answer))
-        elif not running and not piece.frames and self._pod.state.runs(run_id) and self._has_lives(run_id):
+        elif not running and not piece.frames and self._pod.state.has_lives(run_id):
             # Between two lives. Not at once: who reads would ask again and again.
-            nothing = Output(piece.frames, piece.next, piece.skipped, over=False)
+            nothing = Output(*piece, over=False, agent=agent)
             self._machine.later(BETWEEN_SECONDS, lambda: answer({"ok": wire.to_json(nothing)}))
         else:
-            answer({"ok": wire.to_json(Output(*piece, over=not running and not piece.frames))})
+            answer({"ok": wire.to_json(Output(*piece, over=not running and not piece.frames, agent=agent))})
 
     def _running(self, run_id: str) -> RunPart | None:
         """This pod's part of the run, in the life that goes on; None: it has none that does."""
         parts = (part for life, part in self._parts.items() if run_of(life) == run_id and not part.over)
         return next(parts, None)
-
-    def _has_lives(self, run_id: str) -> bool:
-        return any(run_of(life) == run_id != life for life in self._parts)
 
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
         """Answers with no frame where there is no such file; later, when it is still being made."""

@@ -21,6 +21,7 @@ from agent.decide.os_refusals import not_started, refused
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets
+from agent.decide.words import count_text
 from agent.errors import AgentError, SystemFault
 from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
@@ -169,6 +170,10 @@ class RunPart:
             self.steps.start()
         self._files.begin_series()
         self._health.begin()
+        if self._reports and self.context.life > 1:
+            self.output.say(
+                f"a4-agent: {self.context.run_id} begins; {count_text(self.context.lives_left, 'life', 'lives')} left"
+            )
         if launch is not None:
             self._start(launch)
 

@@ -24,6 +24,9 @@ from agent.lifecycle.runs.run_values import certain_end, run_end, run_info
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.runs.why import LOOK_SECONDS, decided
 
+LOST_SECONDS = 1.0
+"""Between two tries to read what a pod prints that is lost and may be replaced."""
+
 
 @dataclass
 class CoordinatorRequests:
@@ -96,12 +99,23 @@ class CoordinatorRequests:
             else:
                 self._roster.reachable(index).questions.ask(op, fields, answer)
 
+        def read_when_there(op: str, fields: dict[str, Any], answer: Answer) -> None:
+            """A pod that is lost in a run that may start again is not the end of what is printed there."""
+
+            def answered(reply: dict[str, Any]) -> None:
+                if "error" in reply and fields.get("wait") and run is not None and self._newest(run).waits_for_lost():
+                    self._pod.machine.later(LOST_SECONDS, lambda: read_when_there(op, fields, answer))
+                else:
+                    answer(reply)
+
+            handled(read, op, fields, answered)
+
         if run is None:
             read("read", fields, answer)
         else:
             asked = {**fields, "run": run.run_id}
             # Later: what this pod tells itself to begin comes first.
-            run.told_to_begin.when(lambda: self._pod.machine.later(0, lambda: handled(read, "read", asked, answer)))
+            run.told_to_begin.when(lambda: self._pod.machine.later(0, lambda: read_when_there("read", asked, answer)))
 
     def _why(self, run: Run, records: bool, answer: Answer) -> None:
         """Who holds it up; of one that is over, what was said of it then. With `records`, all that pods have seen."""

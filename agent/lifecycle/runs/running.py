@@ -20,7 +20,7 @@ from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import run_of, titled
 from agent.decide.series import PodSeries
 from agent.decide.subset import pods_text
-from agent.decide.words import count_text, lines
+from agent.decide.words import at_most, count_text, lines
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
@@ -173,9 +173,13 @@ class Run:
         """Which of its pods are lost now, and why."""
         return {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
 
+    def waits_for_lost(self) -> bool:
+        """May a pod that is lost come back into it?"""
+        return bool(self.context.spec.lives and self._pod.settings.lives) and not self.over
+
     def await_pods(self) -> bool:
         """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
-        lost = self._lost() if self.context.spec.lives and self._pod.settings.lives else {}
+        lost = self._lost() if self.waits_for_lost() else {}
         if lost:
             if not self.awaits_pods:
                 self.awaits_pods = True
@@ -360,7 +364,7 @@ class Run:
         """A pod is gone. Where pods do not need each other (`exec`) the run goes on without it, and tells of it."""
         if index not in self.course.pods or self.course.phase is Phase.OVER:
             return
-        if self.course.phase is Phase.BOOKED and self.context.spec.lives and self._pod.settings.lives:
+        if self.course.phase is Phase.BOOKED and self.waits_for_lost():
             return  # it begins when the replacement is there
         if self._parts_over:
             self.pod_left(index)
@@ -482,7 +486,8 @@ class Run:
             self._pod.log.error(str(judgement.end))
         notes = [*series_notes(self.series), *self._roll_call.notes()]
         if self.earlier:
-            notes.append(f"the run started again {count_text(len(self.earlier), 'time')}: a4-agent status shows why")
+            ended = [f"life {one.life} ended by: {one.end._replace(why='')}" for one in self.earlier]
+            notes += [f"the run started again {count_text(len(self.earlier), 'time')}", *at_most(ended)]
         judgement = warned(self.afterwards.explained(judgement), notes)
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 

@@ -56,7 +56,7 @@ class DeepEp(MpiWorkload):
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
         given = {
             "WORLD_SIZE": str(len(context.plan.peers)),  # of nodes, to DeepEP; RANK is set where each rank starts
-            "MASTER_ADDR": context.plan.peers[0].name,
+            "MASTER_ADDR": context.master,
             # The pods' own is torchrun's: only one of the shell is meant for this.
             "MASTER_PORT": context.spec.env.get("MASTER_PORT", str(PORT)),
             "A4_DEEPEP_DIR": context.environ.get("A4_DEEPEP_DIR") or DEEPEP_DIR,

@@ -260,7 +260,7 @@ def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
         "WORLD_SIZE": str(nodes),
         "RANK": str(rank),
         "KUBERNETES_CONTAINER_RESOURCE_GPU": str(context.per_pod),
-        "MASTER_ADDR": context.plan.peers[0].name if nodes > 1 else "127.0.0.1",
+        "MASTER_ADDR": context.master if nodes > 1 else "127.0.0.1",
         "MASTER_PORT": str(context.master_port),
         "OMP_NUM_THREADS": context.environ.get("OMP_NUM_THREADS") or "12",
     }
