@@ -14,10 +14,11 @@ from agent.catalogue import RUNNABLE
 from agent.decide.env_sh import MARK as SHELL_ENV
 from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
-from agent.decide.run_names import MOST_LIVES, run_name
+from agent.decide.run_names import run_name
 from agent.decide.secret_variables import SECRET_ENV, listed, without_secrets
 from agent.decide.setting_values import (
     DNS_LABEL,
+    MOST_LIVES,
     auto_or,
     choice,
     flag,

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from agent.catalogue import WORKLOADS
 from agent.commands import Parser
-from agent.decide.run_names import MOST_LIVES, run_name, run_note
+from agent.decide.run_names import run_name, run_note
 from agent.decide.runspec import RunSpec
-from agent.decide.setting_values import none_or, whole
+from agent.decide.setting_values import MOST_LIVES, none_or, whole
 from agent.errors import UsageError
 from agent.workloads import find_workload
 

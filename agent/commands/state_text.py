@@ -76,7 +76,7 @@ def _current(state: PodState, now: float) -> Iterator[str]:
     """The run that goes on, and where to read what it prints."""
     if run := state.run:
         took = ago(now - run.since)
-        life = f", in life {run.life}" if run.life > 1 else ""
+        life = f", in life {run.life}" if (run.life or 0) > 1 else ""
         yield f"run {titled(run.id, run.name)} by {run.by} on pods {ranges(run.pods)}, running for {took}{life}"
         yield f"  {_command(run)}"
         yield f"  output: a4-agent logs {run.name or run.id}"

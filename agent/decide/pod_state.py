@@ -38,8 +38,8 @@ class RunSummary(NamedTuple):
     note: str = ""
     command: str = ""
     """Its workload and arguments in one line, cut where it is long."""
-    life: int = 0
-    """Which of its lives, counted from 1; 0: it has only one."""
+    life: int | None = None
+    """Which of its lives, counted from 1; None: it has only one."""
 
     def ended(self, until: float, end: JobEnd) -> "RunSummary":
         """The same once it is over. The reasons are not in it: every pod keeps 50 of these."""

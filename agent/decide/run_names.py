@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 MOST_NAME = 40
 MOST_NOTE = 200
-MOST_LIVES = 1000
-"""How often a run may start again."""
 MOST_COMMAND = 2000
 """Bytes of a command as JSON: every pod keeps 50 of them. result.json has all arguments."""
 _NAME = rf"[a-z0-9][a-z0-9.-]{{0,{MOST_NAME - 1}}}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
-from agent.decide.run_names import MOST_LIVES
+from agent.decide.setting_values import MOST_LIVES
 
 MOST_PER_NODE = 1024
 """Ranks of a pod. Each one is a line of tables and records in pod 0."""

@@ -11,6 +11,8 @@ from agent.decide.environment import NAME
 from agent.decide.location import parse_location
 from agent.decide.words import did_you_mean
 
+MOST_LIVES = 1000
+"""How often a run may start again."""
 NUMBER = r"[0-9]{1,7}(\.[0-9]{1,3})?"
 
 

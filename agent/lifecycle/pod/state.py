@@ -91,7 +91,7 @@ class State:
 
     def has_lives(self, run_id: str) -> bool:
         """Does that run go on, and may start again?"""
-        return self._state.run is not None and self._state.run.id == run_id and self._state.run.life > 0
+        return self._state.run is not None and self._state.run.id == run_id and self._state.run.life is not None
 
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""

@@ -171,9 +171,8 @@ class RunPart:
         self._files.begin_series()
         self._health.begin()
         if self._reports and self.context.life > 1:
-            self.output.say(
-                f"a4-agent: {self.context.run_id} begins; {count_text(self.context.lives_left, 'life', 'lives')} left"
-            )
+            left = count_text(self.context.lives_left, "life", "lives")
+            self.output.say(f"a4-agent: {self.context.run_id} begins; {left} left")
         if launch is not None:
             self._start(launch)
 

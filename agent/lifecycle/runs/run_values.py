@@ -44,7 +44,7 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
         name=name,
         note=note,
         command=command,
-        life=run.context.life if run.context.spec.lives else 0,
+        life=run.context.life if run.context.spec.lives else None,
     )
     return summary if run.until is None else summary.ended(run.until, run.end)
 
