@@ -234,8 +234,7 @@ class Bookings:
     # What pods say
 
     def heard(self, index: int, said: messages.SaidOfPart) -> None:
-        """A pod says something of its part. A late word changes nothing, of an earlier life or of a run that is forgotten
-        by now."""
+        """A pod says something of its part. A late word of an earlier life, or of a forgotten run, changes nothing."""
         run = self._runs.get(run_of(said.run))
         if run is None or run.context.run_id != said.run:
             return
