@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
 from agent.decide.env_sh import MARK as SHELL_ENV
+from agent.decide.fence import lease_problem
 from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
 from agent.decide.run_names import run_name
@@ -503,6 +504,8 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) ->
         yield from _another_job(parsed["pod_name"], parsed["hostname_prefix"], parsed["index"])
     if parsed["nnodes"] > 1 and found.secret_problem:
         yield found.secret_problem
+    if not wrong & {"A4_LEASE_SECONDS", "A4_LIVES"} and (problem := lease_problem(parsed["lease"], parsed["lives"])):
+        yield problem
     if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
         warn, grace = parsed["warn_seconds"], parsed["grace"]
         needed = f"the agent needs {USUAL.agents + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"

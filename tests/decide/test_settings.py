@@ -300,6 +300,16 @@ def test_the_longest_pod_name_is_a_dns_label() -> None:
     assert read_settings(long | {"NNODES": "10000"}, Found())[0].hostname_prefix == prefix
 
 
+def test_a_lease_leaves_time_for_the_fence_of_runs_with_lives() -> None:
+    assert read({"A4_LEASE_SECONDS": "5"}).lease == 5
+    assert read({"A4_LEASE_SECONDS": "10", "A4_LIVES": "3"}).lives == 3
+    (problem,) = problems(POD | {"A4_LEASE_SECONDS": "5", "A4_LIVES": "3"})
+    assert problem == (
+        "A4_LEASE_SECONDS=5 should be at least 10 for runs with lives: "
+        "4.5 s of it are for ending what a lost pod still runs"
+    )
+
+
 def test_a_warning_and_what_follows_it_fit_into_the_grace_time() -> None:
     warned = {"A4_WARN_SIGNAL": "USR1", "A4_GRACE_SECONDS": "120"}
     assert read({**warned, "A4_WARN_SECONDS": "98"}).warn_seconds == 98

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd
+from agent.decide.fence import check_lease
 from agent.decide.plan import Plan
 from agent.decide.run_names import check_labels, free_name, life_id, run_of
 from agent.decide.runspec import RunSpec
@@ -69,7 +70,8 @@ class Bookings:
 
     def checked(self, spec: RunSpec) -> RunContext:
         """The run that is wished for, on the lead of those pods of the plan that `spec` chooses. Raises PeerLost when
-        it needs one that is lost, and UsageError for all that is wrong with the wish itself."""
+        it needs one that is lost, SettingsError when the lease is too short for its lives, and UsageError for all that
+        is wrong with the wish itself."""
         workload, pod, whole = find_workload(spec.workload), self._pod, self._pod.known.plan
         check_labels(spec)
         if spec.without is not None and not workload.takes_without:
@@ -80,6 +82,7 @@ class Bookings:
         )
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
+        check_lease(pod.settings.lease, spec.lives)
         if spec.lives and not (workload.has_lives and spec.without is None):
             raise UsageError(f"{workload.name} does not support --lives" if spec.without is None else NOT_BOTH)
         context = self._context(chosen, life_id(run_id, 1) if spec.lives else run_id, spec)
