@@ -170,6 +170,23 @@ class KeeperProcess(Protocol):
         """Nothing more is sent or heard but its end. Without `kill` it first does what it was told."""
 
 
+GuardSaid = Literal[
+    "ready",  # it guards, from now on
+    "passed",  # it kills what it guards, from now on
+    "gone",  # it has ended: nobody guards
+]
+
+
+class GuardProcess(Protocol):
+    """A process that kills the processes of a run when a moment has come, or when its agent is gone."""
+
+    def until(self, deadline: float) -> None:
+        """That moment is a later one, on the clock of `Machine.now`. Never blocks, never raises."""
+
+    def close(self) -> None:
+        """Nothing of the run is left. No further callback comes from it."""
+
+
 class Machine(Protocol):
     """The machine as the lifecycle sees it."""
 
@@ -263,6 +280,9 @@ class Machine(Protocol):
         `heard` gets what it says, `ended` its exit status. `base`: the beginning of the directory that somebody named,
         behind which no symbolic link is followed; by default all of it.
         """
+
+    def start_guard(self, marks: RunMarks, deadline: float, said: Callable[[GuardSaid], None]) -> GuardProcess:
+        """Start a guard of the processes of a run, for this moment on the clock of `now`. Raises OSError."""
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]

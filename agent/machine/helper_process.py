@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Sequence
 from typing import Any
 
-from agent.paths import own_program
+from agent.paths import own_program, package_home
 
 KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """What a Python may need to start at all."""
@@ -24,14 +26,22 @@ def start_helper(
     program: str, *arguments: str, stdin: int = subprocess.PIPE, stderr: int = subprocess.DEVNULL, **options: Any
 ) -> subprocess.Popen[bytes]:
     """A program of entrypoints/ in a session of its own, with pipes to it. Raises OSError."""
+    return _start(own_program(program, *arguments), "/", stdin=stdin, stderr=stderr, **options)
+
+
+def start_module(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """The same of a module of this package. Raises OSError."""
+    argv = [sys.executable, "-Es", "-m", module, *arguments]
+    return _start(argv, package_home(), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def _start(argv: Sequence[str], cwd: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        own_program(program, *arguments),
+        argv,
         bufsize=0,
-        stdin=stdin,
         stdout=subprocess.PIPE,
-        stderr=stderr,
         env=helper_environment(),
-        cwd="/",
+        cwd=cwd,
         start_new_session=True,
         **options,
     )

@@ -15,6 +15,7 @@ from agent.machine.api import Channel, Problem, RunMarks, Search, Spool, Target,
 from agent.machine.asking import ask
 from agent.machine.cgroup_limits import memory_kills
 from agent.machine.fifo import open_fifos
+from agent.machine.guarding import Guarding
 from agent.machine.helper_process import helper_environment
 from agent.machine.keeper import Keeper
 from agent.machine.loop import Action, Loop
@@ -45,6 +46,7 @@ class Host:
         self.aside = loop.aside
         self.accept = partial(open_fifos, loop)
         self.start_keeper = partial(Keeper, loop)
+        self.start_guard = partial(Guarding, loop)
         self.tell = partial(run_processes.tell, loop)
         emitter = Emitter(loop)
         self.emit = emitter.emit

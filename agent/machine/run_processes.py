@@ -55,6 +55,12 @@ def remove_cgroup(path: str) -> bool:
     return not os.path.exists(path)
 
 
+def kill_cgroup(path: str) -> None:
+    """At one blow, forks and all. Before Linux 5.14 there is no such file: processes are killed one by one."""
+    with suppress(OSError), open(f"{path}/cgroup.kill", "r+") as file:
+        file.write("1")
+
+
 def known(marks: RunMarks) -> set[int]:
     """Processes with a mark of the kernel's. Asks the kernel alone: no process can hold this up."""
     return (_in_cgroup(marks.cgroup) if marks.cgroup else set()) | (_with_group(marks.group) if marks.group else set())
@@ -271,9 +277,7 @@ class RunSweep:
             self._kills = True
             self._give_up_at = now + self._kill_seconds  # this agent may have been held up
         if self._kills and self._marks.cgroup:
-            # At one blow, forks and all. Before Linux 5.14 there is no such file: they are killed one by one.
-            with suppress(OSError), open(f"{self._marks.cgroup}/cgroup.kill", "r+") as file:
-                file.write("1")
+            kill_cgroup(self._marks.cgroup)
         for pid in pids:
             if self._kills or pid not in self._told:
                 send_signal(pid, signal.SIGKILL if pid in self._told else signal.SIGTERM)

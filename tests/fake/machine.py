@@ -22,7 +22,7 @@ from agent.machine import api
 from agent.machine.api import T as T
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd
-from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, Life, tool_of
+from tests.fake.process import SSHD, FakeChild, FakeGuard, FakeReport, FakeSshd, FakeTool, Life, tool_of
 from tests.fake.storage import Ended, FakeClient, FakeKeeperProcess, FakeSpool, Hangs
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class FakeMachine:
         self.files = {TERMINATION_LOG: "", **pod.files, **dict.fromkeys(pod.scripts, ""), **SHIPPED}
         self.spools: dict[str, FakeSpool] = {}
         self.keepers: list[FakeKeeperProcess] = []
+        self.guards: list[FakeGuard] = []
         self._desk: Callable[[api.Channel], None] | None = None
         self.directories = {*DIRECTORIES, *pod.directories}
         self.emitted: dict[int, bytes] = {1: b"", 2: b""}
@@ -90,6 +91,8 @@ class FakeMachine:
         """The agent is gone, its container and its sshd are not."""
         self.paused = self.gone = True
         self._door = None
+        for guard in self.guards:
+            guard.fire()
         for end in self.ends:
             end.close()
 
@@ -100,6 +103,8 @@ class FakeMachine:
             child.over = True
         for keeper in self.keepers:
             keeper.close(kill=True)
+        for guard in self.guards:
+            guard.close()
         for end in self.ends:
             end.close()
 
@@ -234,6 +239,12 @@ class FakeMachine:
             raise refused
         self.keepers.append(FakeKeeperProcess(self, directory, heard, ended))
         return self.keepers[-1]
+
+    def start_guard(self, marks: api.RunMarks, deadline: float, said: Callable[[api.GuardSaid], None]) -> FakeGuard:
+        if refused := self._refusal("guard"):
+            raise refused
+        self.guards.append(FakeGuard(self, marks, deadline, said))
+        return self.guards[-1]
 
     def gather_inventory(
         self, search: api.Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]

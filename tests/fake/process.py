@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -9,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.launch import Launch
-from agent.machine.api import RunMarks
+from agent.machine.api import GuardSaid, RunMarks
 
 if TYPE_CHECKING:
     from tests.fake.machine import FakeMachine
 
 SSHD = "/usr/sbin/sshd"
 SSHD_START_SECONDS = 0.02
+GUARD_START_SECONDS = 0.05
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -89,6 +91,56 @@ class FakeChild:
         if not self.over:
             self.over = True
             self.machine.post(0.001, lambda: self._ended(status))
+
+
+class FakeGuard:
+    """Kills what it guards at its moment, or when the agent is gone, whether that stands still or not."""
+
+    def __init__(
+        self, machine: FakeMachine, marks: RunMarks, deadline: float, said: Callable[[GuardSaid], None]
+    ) -> None:
+        self.machine = machine
+        self.marks = marks
+        self.deadline = deadline
+        self.fired: float | None = None
+        """The second at which it killed."""
+        self.closed = False
+        self._said = said
+        machine.post(GUARD_START_SECONDS, lambda: self._say("ready"))
+        self._wait()
+
+    def until(self, deadline: float) -> None:
+        self.deadline = max(deadline, self.deadline)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def fire(self) -> None:
+        if self.closed or self.fired is not None:
+            return
+        self.fired = self.machine.world.seconds
+        self.machine.post(0.0, lambda: self._say("passed"))
+        for child in self.machine.children:
+            if child.launch.env.get("A4_RUN") == self.marks.run:
+                child.die(-9)
+
+    def die(self) -> None:
+        """Somebody kills it."""
+        self.closed = True
+        self.machine.post(0.0, lambda: self._said("gone"))
+
+    def _wait(self) -> None:
+        if self.deadline == math.inf:
+            return
+        left = self.deadline - self.machine.now()
+        if left > 0:
+            self.machine.world.clock.after(left, self._wait)
+        else:
+            self.fire()
+
+    def _say(self, word: GuardSaid) -> None:
+        if not self.closed:
+            self._said(word)
 
 
 class FakeReport(FakeChild):
