@@ -16,7 +16,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.series import PodSeries
 from agent.errors import AgentError
 
-CHANNEL_VERSION = 7
+CHANNEL_VERSION = 8
 Message = dict[str, Any]
 """A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
@@ -46,6 +46,11 @@ class Beat(NamedTuple):
     """What time it is here, in seconds since 1970. A worker answers one that says it, at once, with a beat."""
     echo: float | None = None
     """In that answer: the `clock` that is answered."""
+    number: int | None = None
+    """From a worker that has a part of a run with lives: how many beats it has numbered, with this one. The coordinator
+    acknowledges it at once, with a beat."""
+    heard: int | None = None
+    """In that acknowledgement: the `number` that was received."""
 
 
 class Ask(NamedTuple):

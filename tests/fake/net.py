@@ -86,8 +86,10 @@ class Pipe:
             self.cut()
             return
         end = self.other(sender)
-        end.incoming.append((self.clock.now + self.net.latency, line))
-        self.clock.after(self.net.latency, lambda: self.pump(end))
+        way = sender.machine.pod.index, end.machine.pod.index
+        seconds = self.net.latency + self.net.delays.get(way, 0.0)
+        end.incoming.append((self.clock.now + seconds, line))
+        self.clock.after(seconds, lambda: self.pump(end))
 
     def pump(self, end: FakeEnd) -> None:
         """Deliver what has arrived."""
@@ -129,6 +131,8 @@ class Network:
         """Pods whose channels break as soon as anything but a `hello` goes through them."""
         self.mute: set[tuple[int, int]] = set()
         """What the first sends does not reach the second; the other way it does."""
+        self.delays: dict[tuple[int, int], float] = {}
+        """How many seconds more than usual what the first sends takes to the second."""
         self.pipes: list[Pipe] = []
         self.dials: list[tuple[float, int]] = []
         self.lookups: list[tuple[float, str]] = []

@@ -272,12 +272,17 @@ class Roster:
             self.lose_for_good(peer, f"it sent a message this release cannot read: {found['type']}, {error}")
             return
         if isinstance(said, messages.Beat):
-            if said.quiet is not None:
-                peer.printed = self._machine.now() - said.quiet
-            if said.clock is not None and said.echo is not None:
-                peer.compare_clock(said.clock, self._machine.wall(), said.echo)
+            self._beaten(peer, said)
         elif said is not None:
             self._tell.message(peer, said)
+
+    def _beaten(self, peer: Peer, beat: messages.Beat) -> None:
+        if beat.number is not None:
+            peer.link.mention(message(messages.Beat(heard=beat.number)))  # at once: its fence waits for that
+        if beat.quiet is not None:
+            peer.printed = self._machine.now() - beat.quiet
+        if beat.clock is not None and beat.echo is not None:
+            peer.compare_clock(beat.clock, self._machine.wall(), beat.echo)
 
     def _greeted(self, peer: Peer, found: messages.Message) -> None:
         """An agent says hello: the same as before, which goes on where the last channel broke, or another one."""

@@ -85,7 +85,7 @@ class ToCoordinator:
         """Say that this pod lives; `quiet`: how many seconds ago a program printed."""
         now = self._machine.now()
         self.link.excuse(self._own_beats.beat(now), now)
-        self.mention(messages.Beat(quiet))
+        self.mention(messages.Beat(quiet, number=self._pod.fence.number_beat()))
 
     def say(self, said: Said) -> None:
         """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that. What
@@ -129,6 +129,7 @@ class ToCoordinator:
         self._tell.failed(PeerLost(what, "do all pods run the same release?"))
 
     def _line(self, channel: Channel, line: bytes) -> None:
+        self._pod.fence.judge()
         try:
             found = messages.decode(line)
         except ValueError as error:
@@ -145,6 +146,8 @@ class ToCoordinator:
             else:
                 if isinstance(said, messages.Beat) and said.clock is not None:
                     self.mention(messages.Beat(clock=self._machine.wall(), echo=said.clock))
+                if isinstance(said, messages.Beat) and said.heard is not None:
+                    self._pod.fence.acknowledged(said.heard)
                 self._tell.said(said)
 
     def _hello(self, channel: Channel, found: messages.Message) -> None:

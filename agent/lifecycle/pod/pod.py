@@ -14,6 +14,7 @@ from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import secret_values
 from agent.lifecycle.keeping.run_logs import RunLogs
+from agent.lifecycle.pod.fence import Fence
 from agent.lifecycle.pod.known import LOOPBACK, Known
 from agent.lifecycle.pod.state import State
 from agent.log import Log
@@ -60,6 +61,7 @@ class Pod:
         """On the coordinator: the facts of every pod that has told them, by index."""
         self.state = State(machine, log, job.settings)
         self.run_logs = RunLogs(machine, log, job.settings)
+        self.fence = Fence(machine, settings)
 
     def learn(self, **fields: Any) -> None:
         """Set fields of what is known. What was handed out before stays as it was: a value never changes."""

@@ -25,6 +25,7 @@ from agent.decide.words import count_text
 from agent.errors import AgentError, SystemFault
 from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.fencing import PartFence
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
 from agent.lifecycle.runs.part_files import PartFiles, described
@@ -74,6 +75,7 @@ class RunPart:
         pod, workload, context, say = self._pod, self.workload, self.context, self._say
         self._machine = pod.machine
         self.marks = make_marks(pod, context.run_id)
+        self._fence = PartFence(pod, self.marks, context.spec.lives, self.kill)
         self._shares = pod.shares
         self.output = PartOutput(pod, context, workload)
         self.process: Child | None = None
@@ -150,6 +152,11 @@ class RunPart:
         if missing is not None:
             self._fail(missing)
             return
+        self._fence.when_ready(self._be_ready)
+
+    def _be_ready(self) -> None:
+        if self._phase is not PartPhase.PREPARING:
+            return
         self._phase = PartPhase.READY
         self._say(Prepared(self.context.run_id))
         self._ready.happen()
@@ -206,6 +213,7 @@ class RunPart:
         if holder:
             what = f"MASTER_PORT {port} on {pod.where(context.index)} is taken by {holder}"
             raise SystemFault(what, "end it, or set another MASTER_PORT")
+        self._fence.start()
         return launch
 
     def _fail(self, error: AgentError | OSError | ValueError) -> None:
@@ -315,7 +323,10 @@ class RunPart:
         starved = self._machine.memory_kills() > self._memory_kills
         end = PartEnd(None) if self._began is None else self._part_end(status)
         end = end._replace(
-            stopped=self._stopped, out_of_memory=starved, collective=self.output.collective, left=len(left)
+            stopped=self._fence.has_passed() or self._stopped,
+            out_of_memory=starved,
+            collective=self.output.collective,
+            left=len(left),
         )
         try:
             end, read_rest = self._files.told(end, record=self._began is not None and self._reports)
@@ -356,6 +367,7 @@ class RunPart:
 
     def _finish(self, end: PartEnd) -> None:
         self._phase = PartPhase.OVER
+        self._fence.close()
         if self.context.keep_ranks:
             self._machine.remove_dir(self.context.ranks_output)  # not masked; what counts of it is in evidence.txt
         self._say(Done(self.context.run_id, end._replace(reading=self._health.reading)))
