@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from agent.decide.grace import USUAL
-from agent.decide.run_marks import group_of, own_cgroup
 from agent.launch import Launch
 from agent.machine import run_processes
 from agent.machine.api import RunMarks
@@ -53,27 +51,6 @@ UNMARKED = {
     "with a title": ("$0 -c '{title}' & until test -e {ready}; do :; done", 1),
 }
 """They lose A4_RUN."""
-
-
-@pytest.fixture
-def cgroup(run_id: str) -> Iterator[str]:
-    """A cgroup of this test alone."""
-    own = own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
-    path = f"{own}/a4-{run_id}"
-    if not own or not run_processes.make_cgroup(path):
-        pytest.fail("no cgroup of version 2 can be made: run this as root, with cgroup2 mounted rw", pytrace=False)
-    yield path
-    for pid in run_processes.known(RunMarks(run_id, 0, path)):
-        run_processes.send_signal(pid, signal.SIGKILL)
-    wait_until(lambda: run_processes.remove_cgroup(path))
-
-
-@pytest.fixture
-def group(run_id: str) -> Iterator[int]:
-    group = group_of(run_id)
-    yield group
-    for pid in run_processes.known(RunMarks(run_id, group)):
-        run_processes.send_signal(pid, signal.SIGKILL)
 
 
 def marks_by(mark: str, run_id: str, request: pytest.FixtureRequest) -> RunMarks:
