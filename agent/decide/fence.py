@@ -31,6 +31,12 @@ def fence_seconds(lease: float) -> float:
     return max(0.0, lease * (1 - DRIFT) - KILL_SECONDS - LOOK_SECONDS)
 
 
+def clear_seconds(lease: float, silent: float) -> float:
+    """For how many seconds a pod that pod 0 has given up, and has heard nothing from for `silent` seconds on its own
+    clock, may still run its part: one that is given up for another reason than its silence."""
+    return max(0.0, lease - silent)
+
+
 def lease_problem(lease: float, lives: int) -> str:
     """Why runs that may start again so often cannot have this lease; empty when they can."""
     if not lives or lease >= LEAST_LEASE:

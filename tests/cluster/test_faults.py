@@ -53,6 +53,20 @@ def test_a_coordinator_that_is_stopped_for_longer_than_a_lease_is_lost_to_all(st
     assert trial.said(0)["origin"] == "agent"
 
 
+@FAULTS
+def test_an_agent_that_is_stopped_has_a_guard_that_ends_its_part_of_a_run_with_lives(start: Start) -> None:
+    trial = start(2, script=GOES_ON, env={"A4_LIVES": "1"})
+    for index in range(2):
+        trial.until(index, "test -e /tmp/here")
+    assert marked(trial, 1)
+    pid = int(trial.cluster.read(1, f"{RUN_DIR}/lock").split()[1])
+    trial.cluster.signal(1, signal.SIGSTOP, pid)
+    eventually(lambda: not marked(trial, 1), "the guard kills all that is left of the run")
+    assert trial.cluster.exec(1, ["grep", "-c", "^State:.T", f"/proc/{pid}/status"]).stdout == "1\n"
+    trial.cluster.signal(1, signal.SIGCONT, pid)
+    eventually(lambda: "this pod ends its part of script-" in trial.log(), "its agent says so")
+
+
 def test_two_coordinators_at_once(start: Start) -> None:
     """Pod 2 takes itself for pod 0, as when a lost node still runs the old one. The run ends; nobody begins another."""
     twin = {"JOB_COMPLETION_INDEX": "0"}

@@ -13,6 +13,7 @@ from agent.decide.fence import (
     LEAST_LEASE,
     LOOK_SECONDS,
     check_lease,
+    clear_seconds,
     fence_seconds,
     lease_problem,
 )
@@ -30,6 +31,13 @@ def test_nothing_is_left_when_the_lease_is_over(lease: float, under_way: float, 
     sent, received = 0.0, under_way
     dead = sent + fence_seconds(lease) / its + LOOK_SECONDS + KILL_SECONDS
     assert dead < received + lease / pod_0s
+
+
+@given(LEASES, st.floats(0, 600), st.floats(0, 600))
+def test_a_pod_that_is_given_up_early_is_waited_for(lease: float, under_way: float, silent: float) -> None:
+    received = under_way
+    dead = fence_seconds(lease) + LOOK_SECONDS + KILL_SECONDS
+    assert dead < received + silent + clear_seconds(lease, silent)
 
 
 @given(LEASES)
