@@ -43,7 +43,7 @@ BESIDE: Mapping[str, list[dict[str, str]]] = {
     "deepep": [{"RUN_DEEPEP_TEST": "true"}],
 }
 """What the guides set beside a script, by its workload."""
-NOT_GIVEN = {*contract(ClusterSpec(pods=PODS), ClusterBuild("", "", ""), 0), "A4_WORKLOAD", "SLEEP_INFINITY"}
+NOT_GIVEN = {*contract(ClusterSpec(pods=PODS), ClusterBuild("", "", ""), 0, 0), "A4_WORKLOAD", "SLEEP_INFINITY"}
 """Variables of the chart that the local cluster sets itself."""
 DOWNLOADERS = {"modelscope": "modelscope", "huggingface-cli": "huggingface", "python": "huggingface"}
 PAI = ("run_mcore_qwen3.sh", "scripts/qwen3/run_8xH20.sh", "scripts/qwen3_next/run_8xH20.sh")

@@ -113,6 +113,10 @@ def _add_cluster_options(parser: Parser) -> None:
     add("--data-nic", action="store_true", help="pods have a second NIC, eth1, which NCCL and gloo use")
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
+    text = (
+        "pods have A4_LIVES=N, and lost ones, but for pod 0, are replaced: same index, other address, host name, place"
+    )
+    add("--lives", type=int, default=0, metavar="N", help=text)
     several = partial(add, action="append", default=[])
     several("--env", metavar="NAME=VALUE", type=variable, help="a variable of all pods")
     several("--pod-env", metavar="I:NAME=VALUE", type=by_pod(variable), help="for pod I alone")
@@ -133,6 +137,10 @@ def _add_cluster_options(parser: Parser) -> None:
     fault("--metadata", metavar="[I:]MODE", type=metadata, help=text)
     text = "root's .bashrc sleeps this long and prints a line"
     faults.add_argument("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
+    text = "with --lives: how long after the end of a lost pod its replacement starts (1)"
+    faults.add_argument("--replace-after", type=float, default=1, metavar="SECONDS", help=text)
+    text = "with --lives: for this long, the name of a replaced pod is late, stale (has the old address) or has both"
+    faults.add_argument("--replaced-name", type=name_fault, default=("ok", 0), metavar="MODE:SECONDS", help=text)
 
 
 def cluster_name(text: str) -> str:
@@ -175,6 +183,16 @@ def by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
             raise argparse.ArgumentTypeError(f"{value!r} is not a number") from None
 
     return read
+
+
+def name_fault(text: str) -> tuple[str, float]:
+    """(mode, seconds). Which modes there are is checked with the rest of the cluster."""
+    mode, found, seconds = text.partition(":")
+    try:
+        return mode, float(seconds)
+    except ValueError:
+        wanted = f"{seconds!r} is not a number" if found else f"a mode, a colon and seconds, not {text!r}"
+        raise argparse.ArgumentTypeError(wanted) from None
 
 
 def metadata(text: str) -> tuple[int | None, str]:

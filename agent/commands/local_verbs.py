@@ -42,7 +42,7 @@ from agent.workbench.local.pods import ABSENT, ENDED, PodInfo
 from agent.workbench.local.progress import ClusterProgress
 from agent.workbench.local.run_report import run_directory
 from agent.workbench.local.sockets import running_clusters
-from agent.workbench.local.spec import NIC, ClusterSpec, address, check
+from agent.workbench.local.spec import NIC, ClusterSpec, NameFault, address, check
 from agent.workbench.local.terminal import run_on_terminal, run_plain
 
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
@@ -86,6 +86,9 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         metadata=next((mode for index, mode in args.metadata if index is None), "ok"),
         pod_metadata={index: mode for index, mode in args.metadata if index is not None},
         slow_bashrc=args.slow_bashrc,
+        lives=args.lives,
+        replace_after=args.replace_after,
+        replaced_name=NameFault(*args.replaced_name),
     )
 
 
@@ -196,7 +199,7 @@ def _exec(args: argparse.Namespace) -> int:
     argv: Sequence[str] = [*args.command, *args.rest] or ["bash"]
     is_terminal = os.isatty(0) and os.isatty(1)
     on_terminal = args.tty == "yes" or (args.tty == "auto" and is_terminal)
-    pod = cluster.spec.index_of(args.pod)
+    pod = cluster.index_of(args.pod)
     code = (run_on_terminal if on_terminal else run_plain)(cluster, pod, argv)
     if code:
         _tell_what_is_only_here(cluster, pod, argv)
@@ -221,7 +224,7 @@ def _copy(args: argparse.Namespace) -> int:
 def _logs(args: argparse.Namespace) -> int:
     lines = Lines(label=args.pod is None, whole=False, stderr=STDOUT)
     cluster = _attach(args.name)
-    pod = None if args.pod is None else cluster.spec.index_of(args.pod)
+    pod = None if args.pod is None else cluster.index_of(args.pod)
     for output in read_output(cluster.name, pod, follow=args.follow, idle=lines.idle):
         lines.output(output.pod, STDERR if output.stream == "err" else STDOUT, output.data)
     lines.close()
@@ -249,6 +252,8 @@ def _status(args: argparse.Namespace) -> int:
     print(f"local cluster {cluster.name}: {_in_words(_count_states(pods))}")
     for code, alike in grouped({pod.index: pod.code for pod in pods if pod.code is not None}).items():
         print(f"  {pods_text(alike)}: exit code {code}")
+    for times, alike in grouped({pod.index: pod.replaced for pod in pods if pod.replaced}).items():
+        print(f"  {pods_text(alike)}: replaced {'once' if times == 1 else f'{times} times'}")
     sys.stdout.write(_of_agent(cluster))
     return 0
 

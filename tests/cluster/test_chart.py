@@ -99,7 +99,7 @@ def test_the_chart_gives_the_whole_pod_contract(chart: Chart) -> None:
     spec = ClusterSpec(pods=3, name=name)
     by_default = {setting.name: setting.default for setting in SETTINGS}
     for index in range(3):
-        wanted = contract(spec, ClusterBuild(UID, "now", ""), index)
+        wanted = contract(spec, ClusterBuild(UID, "now", ""), index, index)
         # Those that say what the agent does anyway.
         assert wanted.pop("A4_METADATA_HOST") == by_default["A4_METADATA_HOST"]
         assert wanted.pop("A4_SECRET_FILE") == by_default["A4_SECRET_FILE"] == SECRET_FILE

@@ -98,6 +98,11 @@ class ClusterAccess:
         """All pods as they are now."""
         return self.ask_pods({"op": "status"})
 
+    def index_of(self, word: str) -> int:
+        """The pod that a word names: its index, its name in DNS or in Kubernetes, or its node. Raises UsageError."""
+        nodes = {pod.index: pod.node for pod in self.pods()} if self.spec.lives else {}  # others keep those of the spec
+        return self.spec.index_of(word, nodes)
+
     def supervisor_pid(self) -> int:
         """The process that holds the cluster."""
         return int(self.ask({"op": "status"})["pid"])
@@ -219,7 +224,8 @@ class ClusterAccess:
         tc, nsenter = map(host_survey.find_program, ("tc", "nsenter"))
         # In the pod what comes from it, at the bridge what goes to it.
         inner = self.exec(index, limit_argv(tc, link.name, rate), timeout=ANSWER_SECONDS)
-        bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net", *limit_argv(tc, cable(index, link), rate)]
+        end = cable(self._machines()[index], link)
+        bridge = [nsenter, f"--net=/proc/{self.supervisor_pid()}/ns/net", *limit_argv(tc, end, rate)]
         outer = subprocess.run(bridge, capture_output=True, text=True, timeout=ANSWER_SECONDS)
         for result in (inner, outer):
             if result.returncode:
@@ -232,11 +238,16 @@ class ClusterAccess:
         if rate:
             check_rate(rate)
         host_survey.find_program("tc")
-        addresses = [address(pod, self.spec.nic(nic)) for pod in to]
+        machines = self._machines()
+        addresses = [address(machines[pod], self.spec.nic(nic)) for pod in to]
         result = self.exec(index, ["sh", "-ec", way_script(nic, addresses, rate)], timeout=ANSWER_SECONDS)
         if result.returncode != 0:
             hint = f"is {nic} of the pod not slowed yet? slow_link first"
             raise errors.UsageError(f"pod {index}: tc: {result.stderr.strip()}", hint)
+
+    def _machines(self) -> dict[int, int]:
+        """On which machine each pod is."""
+        return {pod.index: pod.machine for pod in self.pods()}
 
     def set_name(self, index: int, *, visible: bool) -> None:
         """Have the pod's DNS name appear or vanish."""

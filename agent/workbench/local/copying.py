@@ -12,7 +12,6 @@ from typing import IO, NamedTuple
 from agent.errors import DirectoryUnusable, SystemFault, UsageError
 from agent.workbench.local.access import ANSWER_SECONDS
 from agent.workbench.local.client import LocalCluster
-from agent.workbench.local.spec import ClusterSpec
 
 _RECEIVE = """\
 if [ -d "$1" ]; then exec tar -C "$1" --no-same-owner --strip-components="$3" -xf -; fi
@@ -39,12 +38,12 @@ class CopyEnd(NamedTuple):
         return self.path if self.pod is None else f"{self.pod}:{self.path}"
 
 
-def place(text: str, spec: ClusterSpec) -> CopyEnd:
+def place(text: str, cluster: LocalCluster) -> CopyEnd:
     """PATH is here, POD:PATH in a pod; what has a / before its colon is a path. Raises UsageError."""
     pod, colon, path = text.partition(":")
     if not colon or "/" in pod:
         return CopyEnd(None, _absolute(text, os.getcwd()))
-    return CopyEnd(spec.index_of(pod), _absolute(path, "/"))
+    return CopyEnd(cluster.index_of(pod), _absolute(path, "/"))
 
 
 def _absolute(path: str, start: str) -> str:
@@ -59,7 +58,7 @@ def _absolute(path: str, start: str) -> str:
 def copy(cluster: LocalCluster, source: str, target: str) -> None:
     """Copy as `cp -R` does. Raises UsageError, DirectoryUnusable for what cannot be read or written, or SystemFault for
     a silent side."""
-    have, want = place(source, cluster.spec), place(target, cluster.spec)
+    have, want = place(source, cluster), place(target, cluster)
     if (have.pod is None) == (want.pod is None):
         raise UsageError(f"cp copies between this machine and a pod, not from {have} to {want}", "in a pod: POD:PATH")
     contents = have.path.endswith("/.")

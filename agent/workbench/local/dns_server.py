@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.errors import SystemFault
-from agent.workbench.local.spec import BRIDGE_ADDRESS, METADATA_NAME, NAMESPACE, ClusterSpec, address
+from agent.workbench.local.spec import BRIDGE_ADDRESS, METADATA_NAME, NAMESPACE, ClusterSpec
 
 _DEADLINE = 10.0
 
 
-def hosts_text(spec: ClusterSpec, visible: Iterable[int], names: Mapping[str, Sequence[str]]) -> str:
-    """What dnsmasq reads: an A record for each pod whose name is visible, and further names with their addresses."""
+def hosts_text(spec: ClusterSpec, pods: Mapping[int, Sequence[str]], names: Mapping[str, Sequence[str]]) -> str:
+    """What dnsmasq reads: A records of the pods' names, by index, and of further names, each with its addresses."""
     lines = [f"{BRIDGE_ADDRESS} {METADATA_NAME}"]
-    lines += [f"{address(index)} {spec.pod_name(index)}" for index in sorted(visible)]
+    lines += [f"{one} {spec.pod_name(index)}" for index, addresses in sorted(pods.items()) for one in addresses]
     lines += [f"{one} {name}" for name, addresses in sorted(names.items()) for one in addresses]
     return "\n".join(lines) + "\n"
 

@@ -16,9 +16,9 @@ _BLACK_HOLE = b"\x02\0\0\0\0\x01"
 _SYSTEM = "/proc/sys/net/ipv4"
 
 
-def cable(index: int, nic: Nic) -> str:
-    """Name of the end, at the bridge, of the pod's cable."""
-    return f"{nic.bridge}{index}"
+def cable(machine: int, nic: Nic) -> str:
+    """Name of the end, at the bridge, of a machine's cable."""
+    return f"{nic.bridge}{machine}"
 
 
 class Network:
@@ -47,15 +47,15 @@ class Network:
             netlink.add_neighbour(socket.if_nametoindex(NIC.bridge), address, _BLACK_HOLE)
         return network
 
-    def remove_cables(self, index: int) -> None:
+    def remove_cables(self, machine: int) -> None:
         """What is left of an ended pod's cables: the kernel takes namespaces down at its leisure."""
         for nic in self.nics:
             with contextlib.suppress(OSError):
-                self._netlink.remove_link(socket.if_nametoindex(cable(index, nic)))
+                self._netlink.remove_link(socket.if_nametoindex(cable(machine, nic)))
 
-    def set_link(self, index: int, up: bool, nic: Nic = NIC) -> None:
-        """Pull or plug a cable of a pod."""
-        self._netlink.set_link(socket.if_nametoindex(cable(index, nic)), up)
+    def set_link(self, machine: int, up: bool, nic: Nic = NIC) -> None:
+        """Pull or plug a cable of a machine."""
+        self._netlink.set_link(socket.if_nametoindex(cable(machine, nic)), up)
 
 
 def _set(name: str, value: str) -> None:

@@ -15,11 +15,13 @@ SHARED = f"{STATE}/shared"
 """What all pods have as /mnt."""
 
 
-def pod_root(spec: ClusterSpec, surroundings: Surroundings, index: int, secret: bytes, cgroups: bool) -> Root:
-    """`secret` is the job's, as this pod has it; empty: none."""
+def pod_root(
+    spec: ClusterSpec, surroundings: Surroundings, index: int, machine: int, *, secret: bytes, cgroups: bool
+) -> Root:
+    """That of pod `index` on a machine. `secret` is the job's, as this pod has it; empty: none."""
     return Root(
         file_systems=surroundings.file_systems,
-        files=_system_files(spec, index, surroundings.command, secret),
+        files=_system_files(spec, machine, surroundings.command, secret),
         emptied={"/root/.ssh": 0o700},  # this machine's own keys do not show through
         devices=(*spec.devices, *devices_of(spec, index, surroundings.gpus)),
         mounts=tuple(_mounts(spec, surroundings)),
@@ -44,9 +46,9 @@ def host_files(hostname: str, own_address: str, names: str = "") -> dict[str, tu
     }
 
 
-def _system_files(spec: ClusterSpec, index: int, command: str, secret: bytes) -> dict[str, tuple[int, bytes]]:
+def _system_files(spec: ClusterSpec, machine: int, command: str, secret: bytes) -> dict[str, tuple[int, bytes]]:
     """The files that the kubelet, the Secret and the image would give to a pod: path → mode and content."""
-    files = host_files(spec.node_name(index), address(index))
+    files = host_files(spec.node_name(machine), address(machine))
     files["/etc/resolv.conf"] = (0o644, resolv_conf().encode())
     files["/usr/local/bin/a4-agent"] = (0o755, command.encode())
     if secret:

@@ -36,15 +36,18 @@ class Surroundings(NamedTuple):
     gpus: Gpus
 
 
-def pod_environment(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:
-    """The whole environment of pod `index`: built anew, nothing of this machine's but PATH, and what concerns GPUs."""
-    given = contract(spec, job, index) if spec.contract else {}
-    return {**_container_environment(spec, job, index), **given, **spec.env, **spec.pod_env.get(index, {})}
+def pod_environment(spec: ClusterSpec, job: ClusterBuild, index: int, machine: int | None = None) -> dict[str, str]:
+    """The whole environment of pod `index`, on the machine of its index if no other is given: built anew, nothing of
+    this machine's but PATH, and what concerns GPUs."""
+    where = index if machine is None else machine
+    given = contract(spec, job, index, where) if spec.contract else {}
+    return {**_container_environment(spec, job, where), **given, **spec.env, **spec.pod_env.get(index, {})}
 
 
-def contract(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:
-    """What a chart gives to pod `index`."""
+def contract(spec: ClusterSpec, job: ClusterBuild, index: int, machine: int) -> dict[str, str]:
+    """What a chart gives to pod `index` on a machine."""
     coordinator = spec.pod_name(0)
+    lives = {"A4_LIVES": str(spec.lives)} if spec.lives else {}
     return {
         "NNODES": str(spec.pods),
         "JOB_COMPLETION_INDEX": str(index),
@@ -58,30 +61,32 @@ def contract(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]
         "JOB_ID": spec.name,
         "JOB_IDENTIFIER": f"{spec.name}-{job.stamp}",
         "JOB_ORCHESTRATOR": "gke",
-        "POD_NAME": kubernetes_name(spec, job, index),
-        "NODE_NAME": spec.node_name(index),
+        "POD_NAME": kubernetes_name(spec, job, index, machine),
+        "NODE_NAME": spec.node_name(machine),
         "A4_JOBSET_UID": job.uid,
         "A4_RESTART_ATTEMPT": "0",
         "A4_JOB_RESTART_ATTEMPT": "0",
         "A4_SSH_PORT": str(spec.ssh_port),
         "A4_METADATA_HOST": METADATA_NAME,
         "A4_SECRET_FILE": SECRET_FILE,
+        **lives,
     }
 
 
-def kubernetes_name(spec: ClusterSpec, job: ClusterBuild, index: int) -> str:
-    """The name of the pod's object: that of its DNS record, and five characters that are others at each start."""
-    suffix = hashlib.sha256(f"{job.uid}/{index}".encode()).hexdigest()[:5]
+def kubernetes_name(spec: ClusterSpec, job: ClusterBuild, index: int, machine: int) -> str:
+    """The name of the pod's object: that of its DNS record, and five characters that are others at each start, and
+    for each replacement."""
+    suffix = hashlib.sha256(f"{job.uid}/{machine}".encode()).hexdigest()[:5]
     return f"{spec.prefix()}0-{index}-{suffix}"
 
 
-def _container_environment(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:
+def _container_environment(spec: ClusterSpec, job: ClusterBuild, machine: int) -> dict[str, str]:
     """What an image and a container runtime give, and what this machine needs."""
     env = {
         "PATH": job.path or os.defpath,
         "HOME": "/root",
         "LANG": "C.UTF-8",
-        "HOSTNAME": spec.node_name(index),
+        "HOSTNAME": spec.node_name(machine),
         # No pod can see that all of them share the cores of this machine: idle ranks must not spin.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }

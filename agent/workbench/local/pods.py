@@ -23,7 +23,7 @@ class PodInfo:
     node: str
     address: str
     state: str = ABSENT
-    """absent (missing or dead), waiting (still to come), starting, running, ended."""
+    """absent (missing or dead), waiting (still to come, or lost and to be replaced), starting, running, ended."""
     code: int | None = None
     """Exit code of the container: 128 + n after signal n."""
     pid: int | None = None
@@ -36,6 +36,10 @@ class PodInfo:
     """When its program was started."""
     started_monotonic: float | None = None
     ended: float | None = None
+    machine: int = 0
+    """The simulated machine that it is on: that of its index, or for a replacement a spare one."""
+    replaced: int = 0
+    """How often a pod of this index has been replaced before."""
 
 
 @dataclass
@@ -51,6 +55,11 @@ class LocalPod:
     def is_over(self) -> bool:
         """Nothing more will come from it by itself."""
         return self.info.state in (ENDED, ABSENT)
+
+    @property
+    def is_lost(self) -> bool:
+        """It has ended, and its replacement is still to come."""
+        return self.info.state == WAITING and self.info.code is not None
 
 
 @dataclass

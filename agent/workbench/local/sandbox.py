@@ -22,7 +22,7 @@ class Sandbox(NamedTuple):
 
     hostname: str
     cable: int
-    """The number of its cables, which gives it its addresses."""
+    """The machine whose cables, and so whose addresses, it has."""
     nics: Sequence[Nic]
 
 

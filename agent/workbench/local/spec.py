@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from agent import wire
+from agent.decide.run_names import MOST_LIVES
 from agent.errors import UsageError
 
 
@@ -30,16 +31,31 @@ BRIDGE_ADDRESS = NIC.gateway
 PREFIX_LENGTH = 16
 MAX_PODS = 1000
 """A Linux bridge has 1,023 ports."""
+_MACHINES = 250 * 255
+"""As many as have an address."""
 MOST_TIME = 1e6
 """Seconds that anything may be told to wait."""
 NAMESPACE = "default"
 METADATA_NAME = "metadata.google.internal"
+NAME_MODES = ("ok", "late", "stale", "both")
 METADATA_MODES = ("ok", "404", "503", "html", "stall", "no-header")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
 _RATE = re.compile(r"\d+(\.\d+)?[kmgt]?(bit|bps)", re.ASCII | re.IGNORECASE)
 
 Place = tuple[str, str, str, str]
 """Cluster, block, sub-block and host of a node."""
+
+
+class NameFault(NamedTuple):
+    """What goes wrong with the name of a pod that has been replaced."""
+
+    mode: str = "ok"
+    """One of NAME_MODES: it has the new address; at first none (late), the old one (stale), or both."""
+    seconds: float = 0
+    """How long, from the start of the replacement."""
+
+
+RIGHT_NAME = NameFault()
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,12 @@ class ClusterSpec:
     """Directories of their own, over whatever this machine has there."""
     directories: Mapping[str, str] = field(default_factory=dict)
     """Directories of this machine that all pods share and may write in: path in the pods → path here."""
+    lives: int = 0
+    """How often a run may start again (A4_LIVES). Unless it is 0, lost pods but pod 0 are replaced as a Job does it:
+    same index, other address, host name, node and place."""
+    replace_after: float = 1.0
+    """Seconds from the end of a lost pod to the start of its replacement."""
+    replaced_name: NameFault = RIGHT_NAME
 
     def to_json(self) -> str:
         """The spec as text, for the supervisor."""
@@ -146,24 +168,31 @@ class ClusterSpec:
         """DNS name of a pod."""
         return f"{self.prefix()}0-{index}.{self.domain()}"
 
-    def index_of(self, word: str) -> int:
-        """The pod that a word names: its index, its name in DNS or in Kubernetes, or its node. Raises UsageError."""
+    def spare(self, count: int) -> int:
+        """The machine for a replacement, when `count` pods have been replaced: what still thinks of an earlier pod must
+        not find another at its address."""
+        return self.pods + count % (_MACHINES - self.pods)
+
+    def index_of(self, word: str, nodes: Mapping[int, str] = {}) -> int:
+        """The pod that a word names: its index, its name in DNS or in Kubernetes, or its node; `nodes`: those of now,
+        by index. Raises UsageError."""
         host, _, domain = word.rstrip(".").partition(".")
         for index in range(self.pods) if domain in ("", self.domain()) else ():
             # A name in Kubernetes ends in five characters that are others at each start.
             named = re.fullmatch(re.escape(f"{self.prefix()}0-{index}") + "(-[a-z0-9]{5})?", host)
-            if named or host in (str(index), self.node_name(index)):
+            if named or host in (str(index), nodes.get(index, self.node_name(index))):
                 return index
         hint = f"pods are named by index (0), by name ({self.prefix()}0-0) or by node ({self.node_name(0)})"
         raise UsageError(f"there is no pod {word} in the local cluster {self.name}, only 0 to {self.pods - 1}", hint)
 
-    def node_name(self, index: int) -> str:
-        """Host name of the machine that the pod would run on: with hostNetwork, that is its `hostname`."""
-        return f"gke-local-gpu-{_hex(self.name, 'pool')[:8]}-{index}"
+    def node_name(self, machine: int) -> str:
+        """Host name of a machine that a pod would run on: with hostNetwork, that is its `hostname`. A pod has the
+        machine of its index; replacements have further ones (`spare`)."""
+        return f"gke-local-gpu-{_hex(self.name, 'pool')[:8]}-{machine}"
 
-    def place(self, index: int) -> Place:
-        """Where the pod's node stands."""
-        return self.places.get(index) or default_place(self.name, index)
+    def place(self, machine: int) -> Place:
+        """Where a machine stands."""
+        return self.places.get(machine) or default_place(self.name, machine)
 
     def starts(self, index: int) -> bool:
         """Whether the pod's container ever comes by itself."""
@@ -175,24 +204,24 @@ def _hex(*words: object) -> str:
     return hashlib.sha256("/".join(map(str, words)).encode()).hexdigest()[:32]
 
 
-def address(index: int, nic: Nic = NIC) -> str:
-    """IPv4 address of a NIC of pod `index`; the first is 198.18.1.1."""
+def address(machine: int, nic: Nic = NIC) -> str:
+    """IPv4 address of a NIC of the pod on a machine; the first is 198.18.1.1."""
     base = int(ipaddress.IPv4Address(nic.gateway)) - 1
-    return str(ipaddress.IPv4Address(base + 256 * (1 + index // 250) + 1 + index % 250))
+    return str(ipaddress.IPv4Address(base + 256 * (1 + machine // 250) + 1 + machine % 250))
 
 
-def default_place(name: str, index: int) -> Place:
+def default_place(name: str, machine: int) -> Place:
     """A place that does not follow the index: two blocks interleaved, each with two sub-blocks.
 
     So an order by place differs from the order by index from four pods on.
     """
-    block = index % 2
-    sub_block = index // 2 % 2
+    block = machine % 2
+    sub_block = machine // 2 % 2
     return (
         f"local-cluster-{_hex(name, 'cluster')[:4]}",
         _hex(name, "block", block),
         _hex(name, "block", block, sub_block),
-        _hex(name, "host", index),
+        _hex(name, "host", machine),
     )
 
 
@@ -206,6 +235,12 @@ def problems(spec: ClusterSpec) -> list[str]:
         if name and not _NAME.fullmatch(name)
     ]
     found += _index_problems(spec)
+    if not 0 <= spec.lives <= MOST_LIVES:
+        found.append(f"lives: 0 to {MOST_LIVES}, not {spec.lives}")
+    if spec.replaced_name.mode not in NAME_MODES:
+        found.append(f"replaced name: one of {', '.join(NAME_MODES)}, not {spec.replaced_name.mode}")
+    if spec.replaced_name.mode != "ok" and not spec.lives:
+        found.append("replaced name: pods are replaced only with lives")
     found += [
         f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}"
         for mode in (spec.metadata, *spec.pod_metadata.values())
@@ -255,9 +290,10 @@ def _index_problems(spec: ClusterSpec) -> list[str]:
             for index in indices
             if not 0 <= index < spec.pods
         ]
+    times = (*spec.late.values(), *spec.late_names.values(), spec.slow_bashrc)
     found += [
         f"seconds: 0 or more, not {seconds:g}"
-        for seconds in (*spec.late.values(), *spec.late_names.values(), spec.slow_bashrc)
+        for seconds in (*times, spec.replace_after, spec.replaced_name.seconds)
         if not 0 <= seconds < MOST_TIME
     ]
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -158,7 +157,7 @@ class Requests:
     def do_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         nic = self._supervisor.spec.nic(message["nic"])
         self._live(message["index"])
-        self._supervisor.network.set_link(message["index"], message["up"], nic)
+        self._supervisor.network.set_link(self._pod(message["index"]).info.machine, message["up"], nic)
         self._answer(channel)
 
     def do_name(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
@@ -181,18 +180,11 @@ class Requests:
     def do_terminate(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
         supervisor, grace = self._supervisor, _seconds(float(message["grace"]))
+        supervisor.end_replacing()
         for pod in supervisor.pods:
             if pod.info.state == WAITING:
                 pod.info.state = ABSENT  # it does not come any more by itself
-        # Those of now: a pod that is started again within the grace time is not meant.
-        containers = [pod.container for pod in supervisor.pods if pod.container]
-
-        def tell(number: int) -> None:
-            for container in containers:
-                container.signal(number)
-
-        tell(signal.SIGTERM)
-        supervisor.loop.later(grace, lambda: tell(signal.SIGKILL))
+        supervisor.end_pods(supervisor.containers(), grace)
         condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda: self._answer(channel))
         self._await(channel, condition, None)
         supervisor.notify()

@@ -175,8 +175,9 @@ def test_rates() -> None:
 
 
 def test_dns_knows_the_visible_pods() -> None:
-    lines = hosts_text(FULL, {0, 2}, {"x.y": ["198.18.9.1", "198.18.9.2"]}).splitlines()
-    assert lines[1:-2] == [f"{address(index)} {FULL.pod_name(index)}" for index in (0, 2)]
+    pods = {2: [address(2)], 1: [], 0: [address(0), address(4)]}
+    lines = hosts_text(FULL, pods, {"x.y": ["198.18.9.1", "198.18.9.2"]}).splitlines()
+    assert lines[1:-2] == [f"{address(at)} {FULL.pod_name(index)}" for index, at in ((0, 0), (0, 4), (2, 2))]
     assert lines[-2:] == ["198.18.9.1 x.y", "198.18.9.2 x.y"]
     assert "options ndots:5" in resolv_conf()
 
