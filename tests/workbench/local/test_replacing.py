@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.commands import dispatch
 from agent.errors import UsageError
 from agent.paths import DEFAULT_RUN_DIR
 from agent.workbench.local.client import LocalCluster
@@ -125,7 +126,7 @@ print(*(os.environ[name] for name in names), own, socket.gethostbyname(own), hos
 
 
 @needs_root
-def test_the_agent_of_a_replacement_starts_elsewhere_under_the_same_index() -> None:
+def test_the_agent_of_a_replacement_starts_elsewhere_under_the_same_index(capfd: pytest.CaptureFixture[str]) -> None:
     events = f"{DEFAULT_RUN_DIR}/events.jsonl"
     env = {"SLEEP_INFINITY": "true", "A4_REPORT": "false"}
     with up(3, (), gpus_per_pod=1, lives=3, replace_after=0, env=env) as cluster:
@@ -146,6 +147,8 @@ def test_the_agent_of_a_replacement_starts_elsewhere_under_the_same_index() -> N
         cluster.wait_for_file(events, DEADLINE, [1])
         for path in ("/etc/mark", f"{DEFAULT_RUN_DIR}/plan.json"):
             assert cluster.read_bytes(1, [path]) == {path: None}
+        assert dispatch(["local", "status", "--name", cluster.name]) == 0
+        assert "  pod 1: replaced once\n" in capfd.readouterr().out
         begun = f"a4-agent local: pod 1 has ended 137 and is replaced: {after[2]} on {pod.node}, {pod.address}\n"
         assert begun in cluster.logs(1, "err")
 
