@@ -149,7 +149,7 @@ class Coordinator:
             self._bookings.cancel_those_with(index, end, told=told)
         else:
             self._let_go(index)
-        survives = end.code == Exit.TRY_AGAIN and self._pod.settings.lives and self._pod.known.plan is not None
+        survives = end.code == Exit.TRY_AGAIN and self._pod.settings.lives > 0
         if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not survives:
             self._job_fails(end)
 

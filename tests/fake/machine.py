@@ -216,6 +216,7 @@ class FakeMachine:
         if isinstance(child, FakeSshd):
             self.sshd = child
         self.children.append(child)
+        self.pod.world.started(child)
         life = self.pod.sshd_life if is_sshd else self.pod.report_life if is_report else self.pod.life
         child.live(self.pod.tools.get(tool, Life(seconds=0.05)) if tool else life)
         return child

@@ -12,7 +12,7 @@ from agent.decide.messages import Message
 from tests.fake.clock import Action, Clock, Event
 from tests.fake.net import Network
 from tests.fake.pod import FakePod
-from tests.fake.process import FOREVER
+from tests.fake.process import FOREVER, FakeChild
 
 MOST_EVENTS = 300_000
 LIMIT_SECONDS = 1500.0
@@ -34,6 +34,8 @@ class FakeWorld:
         self.pods: list[FakePod] = []
         self.pods.extend(FakePod(self, index) for index in range(pods))
         self.every(**each)
+        self.started: Callable[[FakeChild], None] = lambda child: None
+        """Told of each process at its start."""
         self._begun = False
         self._events = 0
 

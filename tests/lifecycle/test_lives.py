@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from signal import SIGKILL, SIGSEGV, SIGTERM
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fake.pod import KILLED
 from tests.fake.process import FOREVER, FakeChild, Life
 from tests.fake.world import FakeWorld, all_are, first_run
+from tests.laws import examples
 from tests.lifecycle.test_submitted import printed
 
 LIVES = {"A4_LIVES": "2"}
@@ -194,3 +198,71 @@ def test_output_is_followed_through_lives() -> None:
     for index in range(4):
         begins = b"" if index else f"a4-agent: {run}.2 begins; 1 life left\n".encode()
         assert printed(world, 1, run, index) == b"one\n" + begins + b"two\n", world.dump()
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What happens to one worker while a run with lives goes on."""
+
+    kind: str
+    pod: int
+    second: float
+    lasts: float
+
+    def apply(self, world: FakeWorld) -> None:
+        pod, net = world.pod(self.pod), world.net
+        others = [other.index for other in world.others(self.pod)]
+        ways = {"deaf": {(i, self.pod) for i in others}, "mute": {(self.pod, i) for i in others}}
+
+        def rank() -> None:
+            for child in programs(world, self.pod)[-1:] if pod.living else ():
+                child.die(-SIGKILL)
+
+        def isolate() -> None:
+            net.mute |= ways["deaf"] | ways["mute"] if self.kind == "cut" else ways[self.kind]
+            world.at(self.second + self.lasts, lambda: net.mute.difference_update(ways["deaf"] | ways["mute"]))
+
+        def delay() -> None:
+            net.delays[(self.pod, 0)] = self.lasts
+            world.at(self.second + 60, net.delays.clear)
+
+        def kill() -> None:
+            pod.kill()
+            replace(world, self.pod, self.lasts)
+
+        def term() -> None:
+            pod.signal(SIGTERM)
+            world.at(self.second + 40, lambda: replace(world, self.pod, self.lasts))
+
+        acts = {"rank": rank, "kill": kill, "term": term, "pause": lambda: pod.pause(self.lasts), "delay": delay}
+        world.at(self.second, acts.get(self.kind, isolate))
+
+
+LOSSES = st.builds(
+    Loss,
+    st.sampled_from(["rank", "kill", "term", "pause", "delay", "deaf", "mute", "cut"]),
+    st.integers(1, 3),
+    st.one_of(st.floats(0.14, 100.0).map(lambda second: round(second, 2)), st.floats(0.05, 0.3)),
+    st.one_of(st.floats(1.0, 60.0).map(lambda seconds: round(seconds, 1)), st.floats(25.0, 40.0)),
+)
+
+
+@examples(100)
+@given(st.lists(LOSSES, min_size=1, max_size=3), st.integers(0, 9))
+def test_no_two_lives_at_once_and_the_job_ends_well(losses: list[Loss], seed: int) -> None:
+    """Whatever workers go through, and when."""
+    world = FakeWorld(4, "script", {"A4_LIVES": "50"}, seed, life=Life(seconds=20.0))
+    begun: list[FakeChild] = []
+
+    def watch(child: FakeChild) -> None:
+        if "A4_RUN" in child.launch.env:
+            life = int(child.launch.env["A4_LIFE"])
+            older = [one for one in begun if not one.over and int(one.launch.env["A4_LIFE"]) < life]
+            assert not older, f"{losses}: life {life} begins beside {older[0].launch.env['A4_RUN']}\n{world.dump()}"
+            begun.append(child)
+
+    world.started = watch
+    for loss in losses:
+        loss.apply(world)
+    world.until(lambda: world.pod(0).code is not None, 5000)
+    assert world.pod(0).code == 0, f"{losses}\n{world.dump()}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from agent import wire
-from agent.decide.run_names import MOST_LIVES
+from agent.decide.setting_values import MOST_LIVES
 from agent.errors import UsageError
 
 
