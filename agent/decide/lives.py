@@ -34,4 +34,4 @@ def starts_again(end: JobEnd, rank_code: int | None, lost: Collection[int], reas
         return False
     if end.origin == "workload":
         return str(rank_code or end.code) in wanted
-    return end.code == Exit.TRY_AGAIN and bool(lost) and LOST in wanted
+    return end.code == Exit.TRY_AGAIN and (LOST if lost else str(end.code)) in wanted

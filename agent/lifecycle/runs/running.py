@@ -448,7 +448,9 @@ class Run:
             return False  # what SIGKILL has not ended may still write, and holds its devices
         judgement = self._judged()
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
-        lost = {*self.course.lost, *self._lost()} if self._pod.settings.lives else ()
+        lost = {*self.course.lost, *self._lost()}
+        if lost and not self._pod.settings.lives:
+            return False  # nobody comes in their place
         self.again = starts_again(judgement.end, code, lost, self._pod.settings.restart_on)
         self.judgement = judgement if self.again else None
         return self.again

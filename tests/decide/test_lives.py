@@ -1,0 +1,51 @@
+"""Lives: which ends are followed by another life, and what lives are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.decide.ending import JobEnd
+from agent.decide.lives import starts_again
+from agent.decide.run_names import life_id, life_parts, run_of
+
+USUAL = "lost,75,137,143"
+LOST = JobEnd(75, "a pod was lost during the run")
+
+
+def failed(code: int) -> JobEnd:
+    return JobEnd(code, "rank 3 failed", origin="workload")
+
+
+@pytest.mark.parametrize(
+    ("end", "rank_code", "lost", "reasons", "again"),
+    [
+        (LOST, None, [2], USUAL, True),
+        (LOST, None, [2], "75,137", False),
+        (JobEnd(75, "not ready for the run"), None, [], USUAL, True),
+        (JobEnd(75, "not ready for the run"), None, [], "lost", False),
+        (failed(137), None, [], USUAL, True),
+        (failed(137), None, [], "lost", False),
+        (failed(1), 137, [], USUAL, True),
+        (failed(1), None, [], USUAL, False),
+        (failed(1), 7, [], USUAL, False),
+        (failed(1), 7, [], "7", True),
+        (failed(143), None, [], USUAL, True),
+        (JobEnd(143, "told to end by SIGTERM"), None, [2], USUAL, False),
+        (JobEnd(130, "it was ended"), None, [], "130", False),
+        (JobEnd(124, "it hit the time limit"), None, [], "124", False),
+        (JobEnd(78, "pods differ"), None, [], "78", False),
+        (JobEnd(0, "done", origin="workload"), None, [2], USUAL, False),
+        (failed(137), None, [], "", False),
+    ],
+)
+def test_which_ends_give_another_life(
+    end: JobEnd, rank_code: int | None, lost: list[int], reasons: str, again: bool
+) -> None:
+    assert starts_again(end, rank_code, lost, reasons) is again
+
+
+def test_lives_are_told_from_runs_and_from_names() -> None:
+    run = "torchrun-0a1b2c3d"
+    assert life_id(run, 12) == f"{run}.12" and life_parts(f"{run}.12") == (run, 12)
+    for other in (run, "night.2", f"{run}.0", f"{run}.2.3", f"my-{run}.2"):
+        assert run_of(other) == other and life_parts(other)[1] == 1
