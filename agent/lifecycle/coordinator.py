@@ -166,6 +166,8 @@ class Coordinator:
         self._announcement.confirmed(index)
         if self._phase is not JobPhase.LEAVING:
             self.roster.lost.note(index, reason)
+        if self._bookings.waits_for(index):
+            self.roster.keep_out(index)
         self._forget(index)
         self._bookings.lost(index, reason)
         before_a_run = self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not self._bookings.current

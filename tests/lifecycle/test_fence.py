@@ -12,6 +12,7 @@ from agent.decide.fence import KILL_SECONDS, LOOK_SECONDS, fence_seconds
 from agent.lifecycle.waits import BEAT_SECONDS
 from tests.fake.process import FOREVER, FakeChild, FakeGuard, Life
 from tests.fake.world import USUAL, FakeWorld, all_are, first_run
+from tests.lifecycle.test_lives import programs, replace
 from tests.lifecycle.test_submitted import sleeping
 
 LEASE = USUAL.lease
@@ -170,6 +171,27 @@ def test_nothing_runs_on_when_the_agent_is_gone(index: int) -> None:
     gone = world.seconds
     world.pod(index).kill_agent()
     assert killed_at(world, index) == pytest.approx(gone, abs=TRIP)
+
+
+# When another pod takes its place
+
+
+def test_no_replacement_is_let_in_while_the_pod_before_may_run() -> None:
+    """Its node is cut off without a word, and Kubernetes has been told that it is gone."""
+    world = with_lives()
+    pod, before, cut_off = world.pod(2), process(world, 2), world.pod(2).agent
+    for pipe in world.net.pipes:
+        if pipe.far.machine is cut_off:
+            pipe.near.line = pipe.far.line = None
+    del world.net.hosts[pod.address]
+    pod.machine = None
+    replace(world, 2)
+    world.until(lambda: process(world, 0).over, limit=world.seconds + LEASE - BEAT_SECONDS)
+    assert not before.over, "pod 0 has met the other one, and knows that it needs a new life"
+    world.until(lambda: len(programs(world, 0)) == 2)
+    assert before.over
+    world.until(lambda: bool(programs(world, 2)))
+    assert programs(world, 2)[0].launch.env["A4_LIFE"] == "2"
 
 
 # Guards that fail

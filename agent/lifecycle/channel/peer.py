@@ -34,6 +34,10 @@ class Peer:
     is lost."""
     last_nonce: str = ""
     """Of the agent that was lost last."""
+    last_heard: float = 0.0
+    """When that one was heard last, by our clock."""
+    kept_out: float = 0.0
+    """Until then nobody tries to reach another in its place, by our clock."""
     former: set[str] = field(default_factory=set)
     """Those of agents in whose place another one is."""
     problem: Problem = field(default_factory=lambda: Problem("name", "not looked up yet"))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from agent import __version__
 from agent.decide import messages
 from agent.decide.ending import JobEnd
+from agent.decide.fence import clear_seconds
 from agent.decide.messages import Said, line_of, message
 from agent.errors import Exit, PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, OwnBeats, beat_seconds
@@ -144,12 +145,24 @@ class Roster:
         tries = peer.link.channel is None
         peer.link.detach()
         self._set_lost(peer, reason)
+        peer.last_heard = peer.link.heard
         # Both sides begin anew: what was said meanwhile is for nobody.
         peer.link = Link()
         peer.last_nonce, peer.nonce = peer.nonce or peer.last_nonce, ""
         peer.attempts = 0
         if not tries:
             self._failed(peer, peer.problem)
+
+    def keep_out(self, index: int) -> None:
+        """Let no replacement of this lost worker in before all that it ran has ended: it may be alive, and cut off."""
+        peer = self.peers[index]
+        silent = self._machine.now() - peer.last_heard
+        left = clear_seconds(self._pod.settings.lease, silent)
+        peer.kept_out = self._machine.now() + left
+        if left:
+            self._pod.log.info(
+                f"pod {index} may still run its part of a run: no other pod takes its place for {left:.0f} s"
+            )
 
     def _set_lost(self, peer: Peer, reason: str) -> None:
         peer.lost = True
@@ -217,6 +230,9 @@ class Roster:
 
     def _try_again(self, peer: Peer) -> None:
         if self._closed or peer.closed:
+            return
+        if (left := peer.kept_out - self._machine.now()) > 0:
+            self._machine.later(left, lambda: self._try_again(peer))
             return
         # The pod may have moved since its address was looked up, one that was there and is gone most likely.
         gone = self._lets_in and bool(peer.nonce or peer.last_nonce)
