@@ -125,7 +125,9 @@ class FakePod(FakeStorage):
         log.labels = {"pod": f"{self.index}/{settings.nnodes}"}
         spec = RunSpec(settings.workload, by="ENTRYPOINT", **self.wish)
         job = Job(settings, self._environ(), self.secret, "/usr/bin/python3", spec, started=machine.now())
-        machine.role = make_role(Pod(machine, log, job, self.over))
+        machine.role = make_role(
+            Pod(machine, log, job, lambda code: self.over(code) if self.agent is machine else None)
+        )
         machine.post(0, machine.role.start)
 
     @property
@@ -167,6 +169,14 @@ class FakePod(FakeStorage):
         """The node kills it at once; its peers see their connections end."""
         if self.living:
             self.over(KILLED)
+
+    def strand(self) -> None:
+        """Its node is cut off without a word, and lives on. Another pod can start in its place."""
+        for pipe in self.world.net.pipes:
+            if self.machine in (pipe.near.machine, pipe.far.machine):
+                pipe.near.line = pipe.far.line = None
+        self.world.net.hosts.pop(self.address, None)
+        self.machine = None
 
     def signal(self, number: int = 15) -> None:
         if self.machine is not None:

@@ -230,17 +230,29 @@ class Loss:
             pod.kill()
             replace(world, self.pod, self.lasts)
 
+        def strand() -> None:
+            if pod.living:
+                pod.strand()
+                replace(world, self.pod, self.lasts)
+
         def term() -> None:
             pod.signal(SIGTERM)
             world.at(self.second + 40, lambda: replace(world, self.pod, self.lasts))
 
-        acts = {"rank": rank, "kill": kill, "term": term, "pause": lambda: pod.pause(self.lasts), "delay": delay}
+        acts = {
+            "rank": rank,
+            "kill": kill,
+            "term": term,
+            "pause": lambda: pod.pause(self.lasts),
+            "delay": delay,
+            "strand": strand,
+        }
         world.at(self.second, acts.get(self.kind, isolate))
 
 
 LOSSES = st.builds(
     Loss,
-    st.sampled_from(["rank", "kill", "term", "pause", "delay", "deaf", "mute", "cut"]),
+    st.sampled_from(["rank", "kill", "term", "pause", "delay", "deaf", "mute", "cut", "strand"]),
     st.integers(1, 3),
     st.one_of(st.floats(0.14, 100.0).map(lambda second: round(second, 2)), st.floats(0.05, 0.3)),
     st.one_of(st.floats(1.0, 60.0).map(lambda seconds: round(seconds, 1)), st.floats(25.0, 40.0)),
