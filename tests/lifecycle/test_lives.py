@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fake.pod import KILLED
 from tests.fake.process import FOREVER, FakeChild, Life
-from tests.fake.world import USUAL, FakeWorld, all_are, first_run
+from tests.fake.world import FakeWorld, all_are, first_run
 from tests.laws import examples
 from tests.lifecycle.test_submitted import printed
 
@@ -68,7 +68,7 @@ def test_a_killed_pod_is_replaced_and_the_others_stay() -> None:
     assert world.run() == all_are(0), world.dump()
     assert {pod.index: pod.agent for pod in world.others(2)} == others
     assert "pod 2, replacement-2, node node-99, has 10.9.0.2 now; 10.0.0.3 before" in world.pod(0).log.getvalue()
-    assert world.last() < 5 + USUAL.lease + 10, world.dump()
+    assert world.last() < 15, world.dump()
 
 
 def test_two_pods_at_once_and_a_third_while_they_are_waited_for() -> None:

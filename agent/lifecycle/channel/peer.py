@@ -36,6 +36,8 @@ class Peer:
     """Of the agent that was lost last."""
     last_heard: float = 0.0
     """When that one was heard last, by our clock."""
+    hung_up: bool = False
+    """Its end of the last channel was closed there: what ran there has ended, and its agent may have."""
     kept_out: float = 0.0
     """Until then nobody tries to reach another in its place, by our clock."""
     former: set[str] = field(default_factory=set)

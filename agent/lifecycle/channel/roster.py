@@ -157,7 +157,9 @@ class Roster:
         """Let no replacement of this lost worker in before all that it ran has ended: it may be alive, and cut off."""
         peer = self.peers[index]
         silent = self._machine.now() - peer.last_heard
-        left = clear_seconds(self._pod.settings.lease, silent)
+        # Who cannot be reached does not hang up. Kubernetes replaces a pod that has hung up within a lease when its
+        # containers have ended: a node that it does not hear it gives up later.
+        left = 0.0 if peer.hung_up else clear_seconds(self._pod.settings.lease, silent)
         peer.kept_out = self._machine.now() + left
         if left:
             self._pod.log.info(
@@ -203,6 +205,7 @@ class Roster:
 
         def ended(reason: str) -> None:
             if peer.link.channel is result:
+                peer.hung_up = peer.connected
                 self._drop_channel(peer, reason)
 
         def look() -> None:
@@ -328,6 +331,7 @@ class Roster:
             peer.link.attach(channel)
         peer.nonce = nonce
         peer.connected = True
+        peer.hung_up = False
         peer.attempts = 0
         peer.identity = None
         peer.link.take(found, self._machine.now())

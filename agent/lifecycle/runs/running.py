@@ -114,6 +114,7 @@ class Run:
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
         self.facts = Facts(pod.machine, self._gone)
         self._look_at_pods()
+        self._before = None  # else the first life would be kept until the last is over
 
     def _look_at_pods(self) -> None:
         """Who asks pods something in the course of the run, by the plan as it is known."""
