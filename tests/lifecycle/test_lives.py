@@ -68,6 +68,7 @@ def test_a_killed_pod_is_replaced_and_the_others_stay() -> None:
     assert world.run() == all_are(0), world.dump()
     assert {pod.index: pod.agent for pod in world.others(2)} == others
     assert "pod 2, replacement-2, node node-99, has 10.9.0.2 now; 10.0.0.3 before" in world.pod(0).log.getvalue()
+    assert "/run/a4-agent/results/pod-logs/worker-2-life-2.log" in world.pod(2).stored, "that of the lost pod stays"
     assert world.last() < 15, world.dump()
 
 

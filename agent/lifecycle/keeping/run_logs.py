@@ -39,6 +39,8 @@ class RunLogs:
         """That of the exclusive run that goes on, or was the last."""
         self.spool: Spool | None = None
         """Where the output of that run goes."""
+        self._log_names: dict[str, str] = {}
+        """What this pod's log of the run that goes on, or was the last, is called, where that is not `log_name`."""
         self._top = ""
         """The run whose results are the job's own."""
         self.place = settings.results_dir
@@ -61,7 +63,7 @@ class RunLogs:
 
     def stored(self, run_id: str, name: str) -> str:
         """Path of a file among the results of a run, by the name that commands have for it."""
-        own_log = f"{POD_LOGS}/{self.log_name}.log"
+        own_log = f"{POD_LOGS}/{self._log_names.get(run_id) or self.log_name}.log"
         return f"{self.directory(run_id, top=run_id == self._top)}/{own_log if name == POD_LOG else name}"
 
     @property
@@ -87,6 +89,7 @@ class RunLogs:
         """From now on the agent's lines, and what an exclusive run prints here, are kept for its results."""
         self.end()
         self._top = run_id if top else self._top
+        self._log_names = {run_id: log_name} if log_name else {}
         directory = self.directory(run_id, top=top)
         if not self._begun:
             self.place, self._begun = directory, True

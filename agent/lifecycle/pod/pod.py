@@ -77,7 +77,9 @@ class Pod:
         if summary.until is None and self.state.runs(summary.id):
             self.state.update(run=summary)
         elif summary.until is None:
-            self.run_logs.begin(summary.id, top=summary.first and not summary.beside)
+            # Not over the log of the pod in whose place this one has come.
+            log_name = f"{self.run_logs.log_name}-life-{summary.life}" if (summary.life or 0) > 1 else ""
+            self.run_logs.begin(summary.id, top=summary.first and not summary.beside, log_name=log_name)
             self.log.labels["run"] = summary.id
             self.state.run_begun(summary)
         else:

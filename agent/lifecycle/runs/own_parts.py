@@ -14,7 +14,7 @@ from agent.decide.plan import Plan
 from agent.decide.run_info import Output
 from agent.decide.run_names import run_of
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
+from agent.errors import AgentError, MissingProgram, PeerLost, SystemFault, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
@@ -76,6 +76,8 @@ class Parts:
         if not run_id.isascii():  # JSON may hold half of a character, which no path can
             raise UsageError(f"{run_id!r} is not a valid run id")
         pod, workload = self._pod, find_workload(spec.workload)
+        if self._running(run_of(run_id)) is not None:
+            raise SystemFault(f"an earlier life of {run_of(run_id)} has not ended on this pod")
         self._prune()
         plan, cores = subset_of(pod, indices), pod.machine.core_count()
         port = ras_port(pod.machine, run_id)

@@ -78,6 +78,8 @@ class Run:
         """It is over, and the run is to start again."""
         self.awaits_pods = False
         """It can begin when all its pods are there."""
+        self._unended = False
+        """Pods that are heard have not ended their parts in time."""
         self._is_last = False
         """Whatever the reason for its end, it does not start again."""
         self.until: float | None = None
@@ -297,6 +299,8 @@ class Run:
             self._follow(self.course.to(Phase.ALL_END))
 
     def _stop_waiting(self) -> None:
+        # Those that are lost end it themselves (see agent.decide.fence).
+        self._unended = self._unended or bool(self.course.open - self.course.silent - self._lost().keys())
         self.course = self.course.given_up()
         self._judge_if_over()
 
@@ -445,8 +449,8 @@ class Run:
         told = self.course.cause is not None and is_told(self.course.cause)
         if self._is_last or told or not (may_end and self.context.lives_left):
             return False
-        if any(end.left for end in self.ends.values()):
-            return False  # what SIGKILL has not ended may still write, and holds its devices
+        if self._unended or any(end.left for end in self.ends.values()):
+            return False  # what has not ended may still write, and holds its devices
         judgement = self._judged()
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self._lost()}
