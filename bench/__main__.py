@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import exec as commands
-from bench import figures, single, startup, sync, why
+from bench import figures, lives, single, startup, sync, why
 from bench.curve import svg
 
 CURVE = Path(__file__).resolve().parent.parent / "docs" / "performance.json"
@@ -23,6 +23,7 @@ def main() -> int:
     found += startup.figures(rows, args.repeats)
     found += [one for pods in args.exec_pods for one in commands.figures(pods, args.repeats)]
     found += [one for pods in args.exec_pods for one in why.figures(pods, args.repeats)]
+    found += [one for pods in args.exec_pods for one in lives.figures(pods, args.repeats)]
     found += sync.figures(args.repeats)
     machine = figures.machine()
     if args.curve:
