@@ -1,4 +1,4 @@
-"""How long a run stands still when it starts again: from the loss of a rank or a pod until the programs of all pods run.
+"""How long a run stands still when it starts again: from the loss of a rank or pod until the programs of all pods run.
 
 The programs are shells, so that this is the agent's time alone. The lost pod is replaced at once, which Kubernetes does
 not do (docs/lives.md).

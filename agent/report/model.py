@@ -24,7 +24,15 @@ from agent.report.number_words import (
     number_text,
     size_text,
 )
-from agent.report.places import differences_grid, health_grid, order_grid, order_words, pods_grid, shared_inventory
+from agent.report.places import (
+    differences_grid,
+    health_grid,
+    lives_grid,
+    order_grid,
+    order_words,
+    pods_grid,
+    shared_inventory,
+)
 from agent.report.series import series_view
 from agent.report.startup import startup
 from agent.report.training import training
@@ -206,6 +214,7 @@ class Section(NamedTuple):
 
 SECTIONS = (
     Section("why", "Why it stood still", _diagnosis),
+    Section("lives", "Lives before the last", lives_grid, "Lives", counted=True),
     Section("health", "Health of the pods", health_grid, "Health", counted=True),
     Section("bandwidth", "Bandwidth and time over message size", bandwidth, "Bandwidth"),
     Section("training", "Training", training),

@@ -10,7 +10,7 @@ from agent.decide.location import levels as levels_of
 from agent.decide.result import Pod, Result
 from agent.decide.subset import pods_text
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, cells, code, grid, number
-from agent.report.number_words import NONE, count_text
+from agent.report.number_words import NONE, count_text, duration_text, moment_text
 
 MOST_COLUMNS = 6
 """How many columns show what differs from pod to pod, beside those that every report has."""
@@ -193,6 +193,23 @@ def differences_grid(result: Result) -> Grid | None:
         for value, pods in one.odd.items()
     ]
     return grid("What differed", [GridColumn("what"), code("most pods"), code("instead"), GridColumn("on")], rows)
+
+
+def lives_grid(result: Result) -> Grid | None:
+    """Why the run started again, and when; None where it did not."""
+    rows: list[list[Cell | str]] = [
+        [
+            str(number),
+            moment_text(life.since),
+            duration_text(life.until - life.since),
+            life.verdict.what,
+            life.verdict.where,
+            pods_text(life.lost) if life.lost else "",
+        ]
+        for number, life in enumerate(result.lives, 1)
+    ]
+    heads = ("life", "began", "took", "ended by", "where", "lost")
+    return grid("Lives before the last", [GridColumn(head) for head in heads], rows) if rows else None
 
 
 def health_grid(result: Result) -> Grid | None:

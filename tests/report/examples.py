@@ -262,7 +262,13 @@ def lost() -> Json:
         pods[other]["status"] = -15
     found = verdict("a pod was lost", 75, where=f"pod 2, a4-train-workload-0-2.{DOMAIN}", why="Its node may be dead")
     sentence = "rank 17 (pod 2) has not entered all_reduce #21, which 31 ranks wait in"
-    return result("ddp", pods, verdict=found, diagnosis=diagnosis(sentence), findings=[finding("XIDs")])
+    lives = [life(137, "rank 9 was killed by SIGKILL"), life(75, "a pod was lost during the run", 2)]
+    return result("ddp", pods, verdict=found, diagnosis=diagnosis(sentence), findings=[finding("XIDs")], lives=lives)
+
+
+def life(code: int, what: str, *lost: int) -> Json:
+    """One that ended so, with these pods lost in it."""
+    return {"since": NOON, "until": NOON + 90.0, "verdict": verdict(what, code, where="pod 2"), "lost": list(lost)}
 
 
 def diagnosis(text: str) -> Json:

@@ -23,6 +23,7 @@ from tests.report.examples import (
     ddp,
     ended,
     launch,
+    lost,
     many,
     none,
     pod,
@@ -394,3 +395,11 @@ def test_what_does_not_count_has_a_cross_and_room_but_no_curve() -> None:
     picture = Picture([Line("", [(NOON, 90.0)], apart=[(NOON + 60, 180.0)])], "a", "b", moments)
     assert "150" in words_in(picture) and "--bad" in chart(picture)
     assert chart(Picture([Line("A", [(8, 0.0)])], "a", "b", LATENCY)) == ""
+
+
+def test_lives_say_why_the_run_started_again() -> None:
+    assert page(ddp()).lives is None
+    assert texts(page(lost()).lives) == [
+        ["1", "2026-03-04 12:00:00 UTC", "1 min 30 s", "rank 9 was killed by SIGKILL", "pod 2", ""],
+        ["2", "2026-03-04 12:00:00 UTC", "1 min 30 s", "a pod was lost during the run", "pod 2", "pod 2"],
+    ]

@@ -69,7 +69,7 @@ class Run:
         self.workload = workload = find_workload(context.spec.workload)
         self.beside = self.first and pod.run_logs.has_earlier
         self.began = pod.machine.wall()
-        """When this life was booked, in seconds since 1970."""
+        """When this life was booked or, once it was, told to go, in seconds since 1970."""
         self.since: float = before.since if before else self.began
         """When the run was."""
         self.earlier: tuple[LifeEnd, ...] = before.lives if before else ()
@@ -244,6 +244,7 @@ class Run:
                 self._machine.later(self._pod.settings.lease, self._end_unprepared)
             case Phase.RUNNING:
                 self._tell_open(Go(self.context.run_id))
+                self.began = self._machine.wall()
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
