@@ -14,7 +14,7 @@ from agent.decide.plan import Plan
 from agent.decide.run_info import Output
 from agent.decide.run_names import run_of
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, MissingProgram, PeerLost, SystemFault, UsageError
+from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
@@ -46,6 +46,8 @@ class Parts:
         self._machine = pod.machine
         self._say = say
         self._parts: dict[str, RunPart] = {}
+        self._waiting: dict[str, messages.Prepare] = {}
+        """A life of a run that begins here when what is left of the one before is over."""
         self._when_idle: Callable[[], None] | None = None
 
     def told(self, said: messages.Said) -> None:
@@ -76,26 +78,37 @@ class Parts:
         if not run_id.isascii():  # JSON may hold half of a character, which no path can
             raise UsageError(f"{run_id!r} is not a valid run id")
         pod, workload = self._pod, find_workload(spec.workload)
-        if self._running(run_of(run_id)) is not None:
-            raise SystemFault(f"an earlier life of {run_of(run_id)} has not ended on this pod")
+        earlier = self._running(run_of(run_id))
+        if earlier is not None:  # this pod was given up, and comes back
+            self._waiting = {run_id: messages.Prepare(run_id, spec, tuple(indices))}
+            earlier.kill()
+            return
         self._prune()
         plan, cores = subset_of(pod, indices), pod.machine.core_count()
         port = ras_port(pod.machine, run_id)
         context = run_context(
             pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores, ras_port=port
         )
-        part = self._parts[run_id] = RunPart(pod, workload, context, self._say, self._done_if_idle)
+        part = self._parts[run_id] = RunPart(pod, workload, context, self._say, self._part_over)
         part.prepare()
 
+    def _part_over(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for said in waiting.values():
+            self.told(said)
+        self._done_if_idle()
+
     def stop(self, run_id: str, *, hurry: bool = False, told: bool = False) -> None:
-        if part := self._parts.get(run_id):
+        if self._waiting.pop(run_id, None):
+            self._say(messages.Done(run_id, PartEnd(None)))
+        elif part := self._parts.get(run_id):
             part.kill() if hurry else part.tell() if told else part.stop()
 
     def stop_all(self, done: Callable[[], None], *, told: bool = False, most: float | None = None) -> None:
         """End every part; `done` when none is left, at once if there is none, or when that has taken too long: `most`
         seconds, if that is less than parts may take anyway."""
         self._when_idle = done
-        for run_id in list(self._parts):
+        for run_id in [*self._waiting, *self._parts]:
             self.stop(run_id, told=told)
         self._done_if_idle()
         if self._when_idle is not None:
