@@ -15,6 +15,8 @@ from agent.clinic.probes import nccl_ras, torch_server
 from agent.clinic.probes.asking import Asking
 from agent.clinic.probes.nccl_ras import ask_ras
 from agent.clinic.probes.torch_server import NoAnswer, ask_rank, entered_operations
+from agent.clinic.why.members import GroupMember
+from agent.clinic.why.records import Process
 from tests.clinic.recordings import recorded
 from tests.machine.waiting import DEADLINE_SECONDS
 
@@ -133,6 +135,29 @@ def test_each_recorder_of_a_release_of_torch_is_asked(noted: str | None, asked: 
         asking.ask_recorder(11, str(path))
     assert [request.split()[1].decode() for request in heard] == asked * 2
     assert [group.backend for group in asking.groups[11]] == (["nccl"] if len(asked) > 2 else [])
+
+
+@pytest.mark.parametrize(("third", "has_moved"), [("5", False), ("6", True)], ids=["it stands still", "it goes on"])
+def test_what_nccl2_learns_late_is_looked_at_once_more(third: str, has_moved: bool, tmp_path: Path) -> None:
+    """Of a rank of torch 2.15 that slept after 20 operations a first look said that none was over, a second, all."""
+
+    def answer(entered: str, completed: str) -> dict[str, bytes]:
+        status = {"last_enqueued_collective": entered, "last_completed_collective": completed}
+        said = {"version": "2.10", "pg_config": config, "pg_status": {"0": status}}
+        return {"nccl2": http(json.dumps(said).encode())}
+
+    (tmp_path / "versions.json").write_text(json.dumps({"torch": "2.15.0+cu132"}))
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    late = json.loads(json.dumps(recorded("hooked")).replace('"fake:', '"nccl2:'))
+    late["pg_status"]["0"]["last_completed_collective"] = "-1"
+    looks = [{"nccl2": http(json.dumps(late).encode())}, answer("5", "5"), answer(third, third)]
+    nothing = http(b'{"version":"2.10"}')
+    texts = [look.get(name, nothing) for look in looks for name in ("gloo", "nccl", "nccl2", "nccl-lazy")]
+    asking, path = Asking(str(tmp_path), 30.0), tmp_path / "11.sock"
+    with answering(listening(path), *texts) as heard:
+        asking.ask_recorder(11, str(path))
+    assert len(heard) == len(texts)
+    assert GroupMember(0, 0, Process(11, 1, "S", "rank", 0, groups=asking.groups[11])).has_moved == has_moved
 
 
 @pytest.mark.parametrize(("size", "why"), [(MOST, ""), (MOST + 1, f"more than {MOST} bytes")])

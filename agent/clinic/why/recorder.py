@@ -4,8 +4,8 @@ Both have the same shape, which torch calls version 2.10 since 2.8: `entries`, `
 texts in one and numbers in the other. gloo gives no ranks in `pg_config`, and a name for a group only in its entries.
 
 From torch 2.15 on NCCL is by default a backend that does not record itself, `nccl2`: a hook of torch's does, which
-sees no operation start, and over the socket it shows no operation that is over. It and gloo count operations in
-`pg_status` with sends and receives.
+sees no operation start, learns once a second which are over, and over the socket shows none that is. It and gloo count
+operations in `pg_status` with sends and receives.
 """
 
 from __future__ import annotations
@@ -99,6 +99,19 @@ def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> t
         )
         for one in groups
     )
+
+
+def only_ended(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> bool:
+    """Of the numbers of NCCL's groups only those of what is over moved since a first look. Where a rank waits in
+    nothing any more, sends count as entered, too: that number is another one, and says nothing."""
+    first = {one.group: one for one in before if one.backend == "nccl"}
+    pairs = [(first[one.group], one) for one in groups if one.backend == "nccl" and one.group in first]
+    has_ended = any(old.completed != now.completed for old, now in pairs)
+    return has_ended and all(old.entered == now.entered or (_waits(old) and not _waits(now)) for old, now in pairs)
+
+
+def _waits(group: GroupProgress) -> bool:
+    return bool(group.recent or group.sends)
 
 
 def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> GroupProgress:
