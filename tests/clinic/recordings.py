@@ -84,7 +84,8 @@ def _text(answer: Any) -> str:
 
 
 def pods_said(name: str) -> Collected:
-    """What the pods of a run on two H100 had found: torch 2.11 with NCCL 2.28.9 and nccl-tests 2.19, a rank on each."""
+    """What the pods of a run on two H100 had found: torch 2.11 with NCCL 2.28.9 and nccl-tests 2.19, a rank on each.
+    `nccl2-…`: torch 2.15 with NCCL 2.30.7, on an H200 that two pods shared."""
     found: dict[str, Any] = json.loads((DIRECTORY.with_name("collected") / f"{name}.json").read_text())
     return wire.from_json(Collected, found)
 

@@ -47,6 +47,10 @@ def blamed(found: Diagnosis) -> dict[int | None, Fault]:
         ("nccl-stopped", "stopped", 1, "is stopped by a signal in hang.py:48 (stop) (kill -CONT 211 lets it go on)"),
         ("nccl-receive", "behind", 1, "has sent nothing to rank 0, which waits in irecv: 1 rank waits for it"),
         ("nccl-kernel-timed", "device", 1, "entered all_reduce #21, and its GPU has not begun it, as 1 other has"),
+        ("nccl2-late", "behind", 1, "all_reduce #21, which 1 rank waits in; it is in hang.py:43 (load_batch)"),
+        ("nccl2-left-out", "behind", 1, "has not entered all_reduce #22, which 1 rank waits in"),
+        ("nccl2-stopped", "stopped", 1, "is stopped by a signal in hang.py:48 (stop) (kill -CONT 174 lets it go on)"),
+        ("nccl2-receive", "behind", 1, "has sent nothing to rank 0, which waits in irecv: 1 rank waits for it"),
         ("nccl-tests", "stopped", 0, "is stopped by a signal (kill -CONT 159 lets it go on)"),
     ],
 )
@@ -64,6 +68,7 @@ def test_the_one_that_others_wait_for_is_named(name: str, fault: Fault, waiting:
     [
         ("nccl-kernel", "unclear", {}, "all 2 ranks entered all_reduce #21 alike"),
         ("nccl-kernel", "unclear", {}, "A4_WHY_TIMING=true"),
+        ("nccl2-kernel", "unclear", {}, "from torch 2.15 on TORCH_DIST_USE_NCCL2=0 as well"),
         ("pipeline", "hangs", {0: "behind"}, "has sent nothing to rank 1, which waits in recv: 3 ranks wait for it"),
         ("pipeline", "hangs", {0: "behind"}, "(3 → 2 → 1 → 0)"),
         ("two", "hangs", {1: "behind", 3: "behind"}, "which 1 rank waits in"),

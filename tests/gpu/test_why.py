@@ -77,7 +77,8 @@ def test_each_way_to_stand_still(trial: Trial) -> None:
 
 
 def test_torchs_timing_shows_whose_kernel_never_ends(cluster: Cluster) -> None:
-    trial = cluster(2, 1, files=FILES, env={**ENV, "A4_WHY_TIMING": "true"})
+    """Not in torch 2.15's own backend, nccl2: it does not tell what has begun."""
+    trial = cluster(2, 1, files=FILES, env={**ENV, "A4_WHY_TIMING": "true", "TORCH_DIST_USE_NCCL2": "0"})
     found = diagnosed(trial, "kernel", "kernel-timed")
     assert (found.status, [one.rank for one in found.culprits]) == ("hangs", [CULPRIT]), found
 

@@ -14,7 +14,8 @@ from agent.decide.words import at_most, count_text, listed
 
 TIMING = (
     "a GPU that does not end its work looks like all others unless torch's timing is on: "
-    "set A4_WHY_TIMING=true for the pods, or TORCH_NCCL_ENABLE_TIMING=1 for one command (about 20 µs per operation)"
+    "set A4_WHY_TIMING=true for the pods, or TORCH_NCCL_ENABLE_TIMING=1 for one command (about 20 µs per operation), "
+    "and from torch 2.15 on TORCH_DIST_USE_NCCL2=0 as well"
 )
 MOST_NAMED = 3
 MOST_IN_LINE = 16
