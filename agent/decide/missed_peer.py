@@ -27,6 +27,8 @@ _PEER_GONE = (
     r"ncclRemoteError",
     r"Connection closed by remote peer",
     r"Watchdog caught collective operation timeout",
+    r"Aborting process on rank \d+ due to timeout",  # from torch 2.15 on
+    r"NCCL operation timed out",
     r"NCCL communicator was aborted",
 )
 _GONE = re.compile("|".join(_PEER_GONE))

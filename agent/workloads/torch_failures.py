@@ -35,6 +35,9 @@ _WHY_ENDING = (
     "all is written; torch.distributed.barrier() at its end makes this rarer"
 )
 
+_ABORTED = re.compile(r"\b(?:Watchdog|NCCL error|CUDA error|Aborting process on rank \d+ due to)\b.*")
+"""The last is torch 2.15's."""
+
 _ENTRY = re.compile(
     r"^\[\d+\]:\n"
     r"  time +: (?P<time>\S+)\n"
@@ -239,7 +242,7 @@ def _printed(output: str, rank: int, code: int) -> str:
     if code == -Signals.SIGABRT:
         # Line by line, and only those that name the rank: a progress bar is one line with hundreds of brackets.
         named = (line for line in output.splitlines() if re.search(rf"\b[Rr]ank ?{rank}\]", line))
-        found = (re.search(r"\b(?:Watchdog|NCCL error|CUDA error)\b.*", line) for line in named)
+        found = (_ABORTED.search(line) for line in named)
         return next((one[0] for one in found if one), "")
     if code == 1 and not re.search(r"^\[rank\d+\]: ", output, re.MULTILINE):
         # torch marks nothing before a rank has joined the others. Who lost its peer may have printed it, too.

@@ -19,6 +19,15 @@ WATCHDOG = (
     "[rank{0}]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation "
     "timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600004 milliseconds."
 )
+NCCL2 = """\
+[rank0]:[E1129 12:37:01.516266739 WorkNCCL.cpp:372] [TC][rank=0][name=0] Operation timed out after 15767 ms
+[rank0]:[E1129 12:37:01.516497457 FlightRecorderHook.cpp:600] FlightRecorderHook: dumping trace on collective failure
+[rank0]:[E1129 12:37:08.478256307 ProcessGroupNCCL.cpp:638] [TC][rank=0][name=0] Aborting process on rank 0 due to \
+timeout - timeout watchdog detected operation timeout
+[rank0]:[E1129 12:37:08.478325097 ProcessGroupNCCL.cpp:643] [TC][rank=0][name=0] Waiting 15000ms for health check and \
+flight recorder dump before aborting
+"""
+"""Of torch 2.15."""
 SIGNALS = {-6: " (SIGABRT)", -9: " (SIGKILL)", -11: " (SIGSEGV)", -15: " (SIGTERM)"}
 
 
@@ -146,6 +155,7 @@ def test_the_cause_among_victims(output: str, error: str, said: str) -> None:
         "DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network error",
         "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3763, internal error, NCCL version 2.28.8\n"
         "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer pod<502>",
+        "RuntimeError: NCCL operation timed out",
         "SignalException: Process 6063 got signal: 15",
     ],
 )
@@ -160,6 +170,14 @@ def test_a_watchdog_that_waited_in_vain_is_a_victim() -> None:
     assert all_victims(failures)
     assert failures[0].message.startswith("Watchdog caught collective operation timeout")
     assert not all_victims(pod_failures(0, 1, WATCHDOG.format(10) + "\n" + summary(entry(0, 0, -6)))), "another rank's"
+
+
+def test_a_rank_that_torch_2_15_ends_since_it_waited_in_vain_is_a_victim() -> None:
+    (failure,) = pod_failures(0, 1, NCCL2 + summary(entry(0, 0, -6)))
+    assert failure.victim
+    assert failure.message == (
+        "Aborting process on rank 0 due to timeout - timeout watchdog detected operation timeout"
+    )
 
 
 def test_a_rank_that_torchrun_had_to_kill_is_a_victim() -> None:
