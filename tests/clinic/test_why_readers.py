@@ -149,6 +149,18 @@ def test_a_dump_is_read_without_running_what_it_holds() -> None:
     assert (group.entered, group.recent[-1].number) == (5, 5)
 
 
+def test_the_dump_of_a_rank_that_torch_2_15_ended() -> None:
+    """It is the only one: a rank that did not wait leaves none."""
+    (group,) = read_dump((DIRECTORY / "dump-2.15.0").read_bytes()).groups
+    assert (group.backend, group.entered, group.completed, group.started, group.ranks) == ("nccl", 21, 20, None, (0, 1))
+    assert group.recent == (Operation(21, "all_reduce", "[1048576] float"),)
+    pod = PodRecords(0, "p0", "", processes=(Process(72, 0, "gone", "rank", 0, groups=(group,)),))
+    found = diagnose(Collected("r", pods=(pod,), ranks=2, trigger="watchdog"))
+    assert (
+        "waits in all_reduce #21, perhaps for rank 1, of which too little is known (it left no dump)" in found.sentence
+    )
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -92,7 +92,10 @@ def test_ranks_that_the_watchdog_ends_leave_who_held_them_up(trial: Trial) -> No
         (Path(KEPT) / "why-watchdog-result.json").write_text(json.dumps(result, indent=1))
         (Path(KEPT) / "why-watchdog.txt").write_text(done.stderr)
     found = result["diagnosis"]
-    assert (found["trigger"], [one["rank"] for one in found["culprits"]]) == ("watchdog", [CULPRIT]), found
+    assert found["trigger"] == "watchdog", found
+    # Until torch 2.14 all ranks leave dumps; in 2.15 those that waited in vain, and only these are ended.
+    named = [one["rank"] for one in found["culprits"]]
+    assert named == [CULPRIT] or f"perhaps for rank {CULPRIT}, of which too little is known" in found["sentence"], found
 
 
 @pytest.mark.skipif(not BUILD, reason="A4_NCCL_TESTS_DIR names no build of nccl-tests with MPI=1")
