@@ -261,7 +261,7 @@ LOSSES = st.one_of(
 )
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(LOSSES, min_size=1, max_size=3), st.integers(0, 9))
 def test_no_two_lives_at_once_and_the_job_ends_well(losses: list[Loss], seed: int) -> None:
     """Whatever pods go through, and when, while pod 0 lives."""

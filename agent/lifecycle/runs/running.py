@@ -300,8 +300,8 @@ class Run:
             self._follow(self.course.to(Phase.ALL_END))
 
     def _stop_waiting(self) -> None:
-        # Those that are lost end it themselves (see agent.decide.fence).
-        self._unended = self._unended or bool(self.course.open - self.course.silent - self._lost().keys())
+        # Those that are not heard end it themselves (see agent.decide.fence), or before they begin again.
+        self._unended = self._unended or bool(self.course.open - self.course.silent - self._roster.absent().keys())
         self.course = self.course.given_up()
         self._judge_if_over()
 
