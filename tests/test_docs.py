@@ -147,6 +147,13 @@ def test_links_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_recipe_for_lives_is_that_of_the_example() -> None:
+    (recipe,) = re.findall(r"^```python\n(.*?)^```", doc("docs/lives.md"), re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for line in recipe.splitlines() if line and not line.startswith("#")]
+    example = {line.strip() for line in doc("examples/train.py").splitlines()}
+    assert [line for line in lines if line not in example] == [], "examples/train.py has other lines"
+
+
 def test_rows_have_the_columns_of_their_table() -> None:
     tables = [(page, table) for page in PAGES for table in re.findall(r"(?:^\|.*\n)+", doc(page), re.MULTILINE)]
     columns = r"(?<!\\)\|"
