@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import select
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from agent.workbench.local.spec import NameFault
-from tests.cluster.conftest import RUN_DIR, Start, Trial
-from tests.cluster.work import sleeping
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
+from tests.cluster.work import agent, following, result, sleeping
 
 PROGRAM = """\
 echo "life $A4_LIFE on pod $JOB_COMPLETION_INDEX"
@@ -17,6 +23,11 @@ touch /mnt/life-$A4_LIFE
 until test -e /mnt/done; do echo "$A4_LIFE $(date +%s%N)" >> /share/$JOB_COMPLETION_INDEX; sleep 0.01; done
 """
 """Says over and over which life it is, beside the others."""
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+PAGE_BYTES = 4096
+"""The least that a pipe holds: less than a checkpoint."""
+VICTIMS = [(0, "rank"), (1, "pod"), (1, "rank")]
+"""Whom a training loses, one after the other."""
 
 
 def begin(trial: Trial, *words: str) -> str:
@@ -106,3 +117,70 @@ def test_pods_that_are_silent_for_a_while(start: Start, tmp_path: Path) -> None:
         assert [life["lost"] for life in result["lives"]] == [[2]], trial.log()  # type: ignore[attr-defined]
     for name in ("cut", "stopped"):
         lives_apart(tmp_path / name)
+
+
+@contextmanager
+def held(directory: Path, step: int) -> Iterator[int]:
+    """The run stands still in the middle of this checkpoint, because it is written to a pipe."""
+    os.mkfifo(path := directory / f"step-{step:09}.part")
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PAGE_BYTES)
+        yield pipe
+    finally:
+        os.close(pipe)
+
+
+def until_torn(directory: Path, step: int, pipe: int) -> None:
+    """Wait for the run to be held there, and give what it has written the name of a whole checkpoint."""
+    assert select.select([pipe], [], [], END_SECONDS)[0], f"step {step} did not come"
+    part = directory / f"step-{step:09}.part"
+    part.unlink()
+    part.with_suffix(".pt").write_bytes(os.read(pipe, PAGE_BYTES))
+
+
+def tensors(directory: Path, step: int) -> list[bytes]:
+    """What a checkpoint has of the model and of the optimizer, to the last bit."""
+    with zipfile.ZipFile(directory / f"step-{step:09}.pt") as file:
+        return [file.read(name) for name in sorted(file.namelist()) if "/data/" in name]
+
+
+@pytest.mark.parametrize("kills", [pytest.param(2, marks=pytest.mark.faults), pytest.param(10, marks=pytest.mark.long)])
+def test_a_training_that_is_killed_ends_as_one_that_is_not(
+    kills: int, start: Start, tmp_path: Path, torch: Path
+) -> None:
+    """To the last bit, though each time the newest checkpoint is torn."""
+    kept, killed = tmp_path / "kept", tmp_path / "killed"
+    killed.mkdir()
+    trial = sleeping(
+        start,
+        2,
+        lives=kills,
+        replace_after=0.1,
+        env={"A4_PYTHON": str(torch)},
+        files={"/job/train.py": TRAIN.read_bytes()},
+        directories={"/share": str(tmp_path)},
+    )
+    steps, victims = 20 * (kills + 1), [VICTIMS[at % len(VICTIMS)] for at in range(kills)]
+    words = ("torchrun", "--", "/job/train.py", "--steps", str(steps), "--resume")
+    undisturbed = agent(trial, 1, *words, "/share/kept")
+    assert undisturbed.returncode == 0, undisturbed
+    with ExitStack() as stack, following(trial, 0, *words, "/share/killed") as (run, run_id):
+        pipes = [stack.enter_context(held(killed, step)) for step in range(20, steps, 20)]
+        for life, (pod, what) in enumerate(victims, 1):
+            until_torn(killed, 20 * life, pipes[life - 1])
+            if what == "pod":
+                trial.cluster.kill_pod(pod)
+            else:
+                trial.cluster.exec(pod, ["pkill", "-KILL", "-f", "--", "-u /job/train.py"])
+        assert run.wait() == 0, f"{run.stderr.read().decode()}\n{trial.log()}"
+        printed = run.stdout.read().decode().splitlines()
+    torn = [line for line in printed if line.endswith(" is not whole")]
+    assert [Path(line.split()[0]).stem for line in torn] == [f"step-{20 * life:09}" for life in range(1, kills + 1)]
+    *losses, trained = undisturbed.stdout.splitlines()
+    assert losses[-1].startswith(f"step {steps} of {steps}: loss ") and trained == "trained on 2 ranks", losses
+    assert {line for line in printed if line.startswith(("step ", "trained "))} == {*losses, trained}
+    assert tensors(killed, steps) == tensors(kept, steps) != []
+    lives = result(trial, f"{RUN_DIR}/runs/{run_id}")["lives"]
+    assert [life["lost"] for life in lives] == [[pod] if what == "pod" else [] for pod, what in victims], trial.log()
+    assert trial.cluster.pods()[1].replaced == victims.count((1, "pod"))
