@@ -174,10 +174,13 @@ def _command(run: RunSummary) -> str:
 
 
 def _failure(run: RunSummary) -> str:
-    """How it ended, unless that was well."""
+    """How it ended, unless that was well and in its first life."""
+    life = f"in life {run.life}" if (run.life or 0) > 1 else ""
     if run.code == 0:
-        return ""
-    return f"{run.what} ({run.where.partition(',')[0]})" if run.where else f"{run.what}"
+        return life
+    where = run.where.partition(",")[0] if run.where else ""
+    details = ", ".join(filter(None, (where, life)))
+    return f"{run.what} ({details})" if details else f"{run.what}"
 
 
 def _newest_results(state: PodState) -> Iterator[str]:

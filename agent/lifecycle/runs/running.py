@@ -20,7 +20,7 @@ from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import run_of, titled
 from agent.decide.series import PodSeries
 from agent.decide.subset import pods_text
-from agent.decide.words import at_most, count_text, lines
+from agent.decide.words import lines
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
@@ -493,9 +493,6 @@ class Run:
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
         notes = [*series_notes(self.series), *self._roll_call.notes()]
-        if self.earlier:
-            ended = [f"life {one.life} ended by: {one.end._replace(why='')}" for one in self.earlier]
-            notes += [f"the run started again {count_text(len(self.earlier), 'time')}", *at_most(ended)]
         judgement = warned(self.afterwards.explained(judgement), notes)
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
