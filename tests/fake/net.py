@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
@@ -95,13 +95,18 @@ class Pipe:
         """Deliver what has arrived."""
         if self.net.parted(self.other(end).machine.pod.index, end.machine.pod.index):
             return
-        while end.line is not None and not end.closed and end.incoming and end.incoming[0][0] <= self.clock.now + 1e-9:
+        while (
+            (take := end.line) is not None
+            and not end.closed
+            and end.incoming
+            and end.incoming[0][0] <= self.clock.now + 1e-9
+        ):
             _, line = end.incoming.popleft()
             if line is None:
                 end.closed = True
                 end.machine.call(lambda: end.ended(self.reason), arrived=True)
             else:
-                end.machine.call(lambda line=line: end.line(line), arrived=True)  # type: ignore[misc]
+                end.machine.call(partial(take, line), arrived=True)
 
     def cut(self, reason: str = "the connection was reset") -> None:
         """Both ends lose it, and what was under way is lost."""
