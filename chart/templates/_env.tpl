@@ -93,6 +93,9 @@
 {{- with .Values.workload.gate }}
 - {name: A4_GATE, value: {{ . | quote }}}
 {{- end }}
+{{- if and (ne (include "a4.lives" .) "0") (not (hasKey $variables.values "A4_LIVES")) }}
+- {name: A4_LIVES, value: {{ include "a4.lives" . | quote }}}
+{{- end }}
 {{- if ne $network.profile "auto" }}
 - {name: A4_PROFILE, value: {{ $network.profile | quote }}}
 {{- end }}

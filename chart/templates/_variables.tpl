@@ -176,6 +176,15 @@ A4_WORKLOAD: workload.run
     {{- $problems = append $problems (printf "%s has a valueFrom: write its value, which the chart must know" $name) -}}
   {{- end -}}
 {{- end -}}
+{{- with get $last "A4_LIVES" -}}
+  {{- $lives := include "a4.lives" $ -}}
+  {{- $said := trim (.value | default "") | default "0" -}}
+  {{- if .valueFrom -}}
+    {{- $problems = append $problems "A4_LIVES has a valueFrom: set workload.lives in its place" -}}
+  {{- else if and (regexMatch "^[0-9]{1,9}$" $said) (ne (atoi $said | toString) $lives) -}}
+    {{- $problems = append $problems (printf "A4_LIVES=%s beside workload.lives=%s: set workload.lives, by which lost pods are replaced, and drop A4_LIVES" $said $lives) -}}
+  {{- end -}}
+{{- end -}}
 {{- /* The old values files have these without a value, or with a placeholder. */}}
 {{- range list "SSH_PUBLIC_KEY" "SLEEP_INFINITY" "HF_TOKEN" "PAI_WORKSPACE_ROOT" -}}
   {{- $entry := get $last . | default dict -}}
