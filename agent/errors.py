@@ -32,6 +32,7 @@ class Exit(IntEnum):
     TRY_AGAIN = 75
     IDENTITY = 77
     SETTINGS = 78
+    LIVES_OVER = 79
     TIME_LIMIT = 124
     INTERRUPTED = 130
     TERMINATED = 143

@@ -6,10 +6,15 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from agent.decide.ending import JobEnd, is_told
+from agent.decide.words import lines
 from agent.errors import Exit
 
 LOST = "lost"
 """What A4_RESTART_ON calls a pod that is gone; everything else in it is an exit code of a workload's process."""
+
+
+REPLACED = frozenset({int(Exit.TRY_AGAIN), 128 + 9, int(Exit.TERMINATED)})
+"""Codes of lost pods, each of which a Job with lives replaces alone."""
 
 
 class LifeEnd(NamedTuple):
@@ -35,3 +40,12 @@ def starts_again(end: JobEnd, rank_code: int | None, lost: Collection[int], reas
     if end.origin == "workload":
         return str(rank_code or end.code) in wanted
     return end.code == Exit.TRY_AGAIN and (LOST if lost else str(end.code)) in wanted
+
+
+def with_code_of_job(end: JobEnd) -> JobEnd:
+    """The end of a job whose lost pods are replaced. If all pods ended with the code of a lost one, each would be
+    replaced as if it alone had been lost, and the job would have its lives again."""
+    if is_told(end) or end.code not in REPLACED:
+        return end
+    why = f"exit code {Exit.LIVES_OVER} in place of {end.code}, after which every pod would be replaced"
+    return end._replace(code=int(Exit.LIVES_OVER), why=lines(end.why, why), origin="agent")

@@ -12,6 +12,7 @@ from enum import Enum
 from agent.connection import ANSWER_SECONDS
 from agent.decide import messages
 from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked, merged
+from agent.decide.lives import with_code_of_job
 from agent.decide.runspec import RunSpec
 from agent.decide.words import lines
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
@@ -377,6 +378,8 @@ class Coordinator:
         if self._end is not None:
             return
         self._forming.give_up()
+        if self._pod.settings.lives and self._signal is None:
+            end = with_code_of_job(end)
         self._end = end = masked(end, self._pod.log.masked)
         self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.decide.ending import JobEnd
-from agent.decide.lives import starts_again
+from agent.decide.lives import starts_again, with_code_of_job
 from agent.decide.run_names import life_id, life_parts, run_of
 
 USUAL = "lost,75,137,143"
@@ -42,6 +42,24 @@ def test_which_ends_give_another_life(
     end: JobEnd, rank_code: int | None, lost: list[int], reasons: str, again: bool
 ) -> None:
     assert starts_again(end, rank_code, lost, reasons) is again
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (LOST, 79),
+        (failed(137), 79),
+        (failed(143), 79),
+        (failed(3), 3),
+        (JobEnd(143, "told to end by SIGTERM"), 143),
+        (JobEnd(130, "the cluster was released"), 130),
+        (JobEnd(0, "done", origin="workload"), 0),
+    ],
+)
+def test_no_end_of_a_job_looks_like_that_of_lost_pods(end: JobEnd, code: int) -> None:
+    found = with_code_of_job(end)
+    assert (found.code, found.what, found.where) == (code, end.what, end.where)
+    assert found == end or (found.origin, f"in place of {end.code}" in found.why) == ("agent", True)
 
 
 def test_lives_are_told_from_runs_and_from_names() -> None:

@@ -134,19 +134,21 @@ def test_what_gives_no_life_ends_the_run(status: int, code: int) -> None:
 
 
 def test_the_last_end_stands_when_all_lives_are_used_up() -> None:
+    """For the run. With that code every pod would be replaced as if it alone were lost: the job has another."""
     world = FakeWorld(4, "script", LIVES)
     world.pod(2).life = RANK_KILLED
-    assert world.run() == all_are(137), world.dump()
+    assert world.run() == all_are(79), world.dump()
     assert [child.launch.env["A4_LIVES_LEFT"] for child in programs(world, 0)] == ["2", "1", "0"]
     result = json.loads(next(text for name, text in world.pod(0).stored.items() if name.endswith("result.json")))
     assert [life["verdict"]["code"] for life in result["lives"]] == [137, 137]
+    assert result["verdict"]["code"] == 137 and "in place of 137" in world.pod(1).said()["why"]
 
 
 def test_no_replacement_comes() -> None:
     world = first_run(env={**LIVES, "A4_REPLACEMENT_SECONDS": "50"})
     world.wait(5)
     world.pod(2).kill()
-    assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75}, world.dump()
+    assert world.run() == {0: 79, 1: 79, 2: KILLED, 3: 79}, world.dump()
     said = world.pod(1).said()
     assert said["where"] == world.pod(2).where and "no replacement of pod 2 came within 50 s" in said["why"]
     assert 5 + 30 + 50 - 5 < world.last() < 5 + 30 + 50 + 15, world.dump()
