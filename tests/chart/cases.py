@@ -48,6 +48,10 @@ ODD = {
     "arguments of all kinds": "workload.run=nccl,workload.arguments={--size,8388608,true,0.5,a b}",
     "every restart": "workload.restartOn={any},workload.max_workload_restarts=2",
     "restarts and a zero": "workload.max_workload_restarts=3,workload.ttlSecondsAfterFinished=0",
+    "lives": "workload.lives=3,workload.max_workload_restarts=1,workload.restartOn={1,137},queue=a4",
+    "lives that are said twice, and every restart": (
+        "workload.lives=012,workload.env.A4_LIVES=12,workload.restartOn={any},workload.sleepInfinity=true"
+    ),
     "requests": "workload.resources.requests.cpu=200,workload.resources.limits.memory=3000Gi",
     "one variable three times": (
         "workload.env.A=1,workload.envs[9].name=A,workload.envs[9].value=1,workload.envs[10].name=A"

@@ -14,7 +14,10 @@ from tests.chart.helm import ROOT, Words
 PAGES = [
     *sorted((ROOT / "docs/deployments").glob("*.md")),
     *(ROOT / name for name in ("README.md", "examples/README.md")),
-    *(ROOT / "docs" / name for name in ("chart.md", "gke.md", "jobset.md", "megatron-bridge.md", "tcpx.md")),
+    *(
+        ROOT / "docs" / name
+        for name in ("chart.md", "gke.md", "jobset.md", "lives.md", "megatron-bridge.md", "tcpx.md")
+    ),
 ]
 NEEDS_CLOUD = {"gcloud", "kubectl"}
 OF_THE_SHELL = {"done", "export", "for", "ln", "mv"}

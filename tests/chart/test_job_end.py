@@ -11,7 +11,7 @@ from itertools import combinations
 
 from agent.errors import Exit
 from tests.chart.helm import Engines, Object
-from tests.chart.job_end import ENDED, STARTED_ANEW, Failed, pod, what_follows
+from tests.chart.job_end import ENDED, REPLACED, STARTED_ANEW, Failed, pod, what_follows
 
 RESTARTS = 3
 LOST_PEER, TERMINATED = int(Exit.TRY_AGAIN), int(Exit.TERMINATED)
@@ -84,6 +84,35 @@ def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines) 
         made = jobset(engines, setting)
         assert {code for code in (75, 143, *FINAL) if what_follows(made, [pod(code)] * 2) == STARTED_ANEW} == codes
         assert what_follows(made, [pod(137, evicted=True)]) == STARTED_ANEW, "an evicted pod, whatever its code"
+
+
+LOST = [[pod(75)], [pod(137)], [pod(143)], [pod(75), pod(143)], [Failed({"nccl-plugin-installer": 1})]]
+EVICTED = [pod(143, evicted=True), pod(3, evicted=True), Failed({}, pod(0, evicted=True).conditions)]
+
+
+def test_with_lives_a_lost_pod_is_replaced(engines: Engines) -> None:
+    """Once more often than a run starts again; after that the JobSet starts all pods anew."""
+    made = jobset(engines, "workload.lives=2")
+    assert {what_follows(made, pods, losses=losses) for pods in LOST for losses in range(3)} == {REPLACED}
+    assert {what_follows(made, pods, losses=3) for pods in LOST} == {STARTED_ANEW}
+    assert {what_follows(made, pods, RESTARTS, losses=3) for pods in LOST} == {ENDED}
+    assert {what_follows(made, [pod], losses=1000) for pod in EVICTED} == {REPLACED}
+
+
+def test_with_lives_the_job_ends_or_is_started_anew_by_the_codes_of_its_own(engines: Engines) -> None:
+    over = int(Exit.LIVES_OVER)
+    for setting, anew in {
+        "workload.restartOn=null": {over},
+        "workload.restartOn={75,137,143}": {over},
+        "workload.restartOn={1,137}": {1, over},
+        "workload.restartOn={13,9}": {9, 13, over},
+        "workload.restartOn={any}": {*range(1, 256)} - {75, 137, 143},
+        PAI: {1, over},
+    }.items():
+        made = jobset(engines, "workload.lives=1", setting)
+        codes = {*range(1, 256)} - {75, 137, 143}
+        assert {code for code in codes if what_follows(made, [pod(code), pod(75)]) == STARTED_ANEW} == anew
+        assert {what_follows(made, [pod(code), pod(137)]) for code in codes - anew} <= {ENDED}
 
 
 def test_the_codes_are_a_list_that_kubernetes_takes(engines: Engines) -> None:

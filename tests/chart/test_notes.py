@@ -72,6 +72,16 @@ def test_the_path_of_results_is_that_of_the_first_attempt(engines: Engines) -> N
     assert "/gcs/mine in the pods" in own.notes
 
 
+def test_with_lives_commands_find_the_pod_that_is_not_lost(engines: Engines) -> None:
+    first = "-l jobset.sigs.k8s.io/jobset-name=demo,batch.kubernetes.io/job-completion-index=0"
+    pod = f"$(kubectl get pods -n team-a -o name {first})"
+    settings = "workload.run=none"
+    usual, lives = engines.with_settings(settings).notes, engines.with_settings(settings, "workload.lives=1").notes
+    assert f"-c workload {first}\n" in usual and f"-it {pod} " in usual and "field-selector" not in usual
+    by_phase = [pod.replace(" -l", f" --field-selector=status.phase{phase} -l") for phase in ("!=Failed", "=Running")]
+    assert [f"-c workload {by_phase[0]}\n" in lives, f"-it {by_phase[1]} " in lives] == [True, True]
+
+
 def test_notes_show_no_secret(engines: Engines) -> None:
     rendered = engines.with_settings("workload.env.HF_TOKEN=canary,workload.envs[2].value=canary,queue=")
     assert "canary" not in rendered.notes

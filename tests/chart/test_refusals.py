@@ -33,6 +33,12 @@ REFUSED = {
     "dwsSettings.maxRunDurationSeconds=3600": "set queue",
     "queue=q,tasSettings.topologyRequest.a=b": "exactly one",
     "workload.env.NNODES=2": "NNODES is the chart's to set: use workload.gpus",
+    "workload.env.A4_LIVES=3": "A4_LIVES=3 beside workload.lives=0: set workload.lives, by which lost pods are",
+    "workload.lives=3,workload.env.A4_LIVES=4": "A4_LIVES=4 beside workload.lives=3",
+    "workload.lives=3,workload.env.A4_LIVES=": "A4_LIVES=0 beside workload.lives=3",
+    "workload.lives=3,workload.envFromSecrets.A4_LIVES.secret=s,workload.envFromSecrets.A4_LIVES.key=k": (
+        "A4_LIVES has a valueFrom: set workload.lives in its place"
+    ),
     "workload.envs[9].name=A4_SSH_PORT,workload.envs[9].value=22": "use network.sshPort",
     "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=REGION_NAME,volumes.nfs.instance=my-filestore": (
         "volumes.nfs.region is REGION_NAME, as the old values file has it: write your own"
@@ -194,7 +200,9 @@ def test_a_refusal_shows_no_secret(engines: Engines) -> None:
     assert [case for case in TOKENS if not said[case] or "canary" in said[case]] == []
 
 
-ALL_OF_THE_CHART = f"workload.defaultEnv=null,workload.run=nccl,workload.env.A=b,network.profile=a4-gib,{NFS}"
+ALL_OF_THE_CHART = (
+    f"workload.defaultEnv=null,workload.run=nccl,workload.lives=1,workload.env.A=b,network.profile=a4-gib,{NFS}"
+)
 TEMPLATES = re.findall(
     r'^{{- define "a4\.(?:clusterEnv|env)" -}}$.*?^{{- end -}}$',
     (CHART / "templates/_env.tpl").read_text(),

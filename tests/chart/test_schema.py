@@ -209,6 +209,8 @@ BAD: dict[str, tuple[Values, str]] = {
     "the same as a string": ({"workload": {"restartOn": ["75", "256"]}}, "workload.restartOn.1"),
     "a restart on a word": ({"workload": {"restartOn": ["all"]}}, "workload.restartOn.0"),
     "one code that is no list": ({"workload": {"restartOn": 75}}, "workload.restartOn"),
+    "fewer lives than none": ({"workload": {"lives": -1}}, "workload.lives"),
+    "more lives than the agent takes": ({"workload": {"lives": "1001"}}, "workload.lives"),
     "fewer restarts than none": ({"workload": {"max_workload_restarts": -1}}, "workload.max_workload_restarts"),
     "no time to end": ({"workload": {"terminationGracePeriodSeconds": 4}}, "workload.terminationGracePeriodSeconds"),
     "resources without requests or limits": ({"workload": {"resources": {"cpu": "200"}}}, "workload.resources"),
