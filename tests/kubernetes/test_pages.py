@@ -83,7 +83,9 @@ ENV = {"KUBECONFIG": KUBECONFIG, "HF_TOKEN": "hf_canary_of_the_docs"}
 def kubectl(bed: Bed, namespace: str, line: str) -> str:
     """What a shell is to do. What the line writes goes with the pod, and a shell that it starts gets a command."""
     program = bed.plane.programs.directory / "kubectl"
-    return f"cd /run && echo hostname | {program} --namespace={shlex.quote(namespace)} {line}"
+    # A function: a line may have another kubectl in it.
+    defined = f'kubectl() {{ {program} --namespace={shlex.quote(namespace)} "$@"; }}'
+    return f"cd /run && {defined} && echo hostname | kubectl {line}"
 
 
 def made(line: str, pods: list[Object], run: str) -> str:
