@@ -226,7 +226,8 @@ class Loss:
             world.at(self.second + self.lasts, lambda: net.mute.difference_update(ways["deaf"] | ways["mute"]))
 
         def delay() -> None:
-            net.delays[(self.pod, 0)] = self.lasts
+            # A pod that says only after that time that its part is over is taken for one that SIGKILL does not end.
+            net.delays[(self.pod, 0)] = min(self.lasts, 15.0)
             world.at(self.second + 60, net.delays.clear)
 
         def kill() -> None:

@@ -102,6 +102,12 @@ def test_a_replacement_differs_from_the_pod_that_was_lost() -> None:
             assert spec.index_of(node, {1: after["NODE_NAME"]}) == found
 
 
+def lose(cluster: LocalCluster, index: int) -> None:
+    """Kill a pod, once it runs."""
+    eventually(lambda: cluster.pods()[index].state == RUNNING)
+    cluster.kill_pod(index)
+
+
 def replaced(cluster: LocalCluster, index: int, times: int = 1) -> PodInfo:
     """The pod of an index, once its replacement runs."""
 
@@ -133,7 +139,7 @@ def test_the_agent_of_a_replacement_starts_elsewhere_under_the_same_index(capfd:
         cluster.wait_for_file(f"{DEFAULT_RUN_DIR}/plan.json", DEADLINE)
         cluster.write(1, "/etc/mark", "")
         lost, before = cluster.pods()[1], python_in(cluster, 1, _SHOW).split()
-        cluster.kill_pod(1)
+        lose(cluster, 1)
         pod = replaced(cluster, 1)
         after = python_in(cluster, 1, _SHOW).split()
         assert before[:2] == after[:2] == ["1", "3"]
@@ -158,7 +164,7 @@ def test_the_agent_of_a_replacement_starts_elsewhere_under_the_same_index(capfd:
 def test_the_name_of_a_replacement_is_wrong_for_a_while(mode: str, answer: int) -> None:
     with up(2, lives=1, replace_after=0, replaced_name=NameFault(mode, 1000)) as cluster:
         old = cluster.pods()[1]
-        cluster.kill_pod(1)
+        lose(cluster, 1)
         new = replaced(cluster, 1)
         eventually(lambda: ask_dns(cluster, 0, new.name)[1] == answer)
         found = ask_dns(cluster, 0, new.name)
@@ -198,7 +204,7 @@ def is_lost(cluster: LocalCluster, index: int) -> bool:
 def test_a_pod_that_waits_for_its_replacement_is_not_over() -> None:
     with up(3, lives=1, replace_after=1000) as cluster:
         for index in (1, 2):
-            cluster.kill_pod(index)
+            lose(cluster, index)
             eventually(partial(is_lost, cluster, index))
         assert ask_dns(cluster, 0, cluster.spec.pod_name(1))[0] == NXDOMAIN
         with pytest.raises(TimeoutError):
@@ -207,9 +213,9 @@ def test_a_pod_that_waits_for_its_replacement_is_not_over() -> None:
             cluster.exec(1, ["true"])
         cluster.start_pod(2)
         assert ask_dns(cluster, 0, cluster.spec.pod_name(2)) == (0, 1, address(2))
-        cluster.kill_pod(0)
+        lose(cluster, 0)
         assert [pod.code for pod in cluster.wait(DEADLINE, [0, 1])][:2] == [137, 137]
-        cluster.kill_pod(2)
+        lose(cluster, 2)
         assert [(pod.state, pod.replaced) for pod in cluster.wait(DEADLINE)] == 3 * [("ended", 0)]
 
 
@@ -217,7 +223,7 @@ def test_a_pod_that_waits_for_its_replacement_is_not_over() -> None:
 def test_a_job_that_has_failed_replaces_nobody() -> None:
     with up(3, ("sh", "-c", "[ $JOB_COMPLETION_INDEX = 1 ] && exit 3; exec sleep infinity"), lives=1) as cluster:
         cluster.wait(DEADLINE, [1])
-        cluster.kill_pod(2)
+        lose(cluster, 2)
         assert [pod.code for pod in cluster.wait(DEADLINE, [1, 2])] == [None, 3, 137]
 
 
@@ -226,11 +232,11 @@ def test_pods_that_are_told_to_end_are_not_replaced_and_leave_nothing() -> None:
     with up(3, ("sh", "-c", "trap 'exit 143' TERM; sleep infinity & wait"), lives=1, replace_after=0) as cluster:
         held = Path(f"/proc/{cluster.supervisor_pid()}/fd")
         eventually(lambda: "sleep" in cluster.exec(1, ["ps", "-e"]).stdout)
-        cluster.kill_pod(1)
+        lose(cluster, 1)
         replaced(cluster, 1)
         before = len(os.listdir(held))
         for index, times in ((1, 2), (2, 1), (1, 3)):
-            cluster.kill_pod(index)
+            lose(cluster, index)
             replaced(cluster, index, times)
         eventually(lambda: len(os.listdir(held)) <= before, "as many descriptors as before")
         with leaves_nothing(cluster):
@@ -251,7 +257,7 @@ except OSError as error:
 @needs_root
 def test_links_of_a_replacement_can_be_disturbed() -> None:
     with up(3, lives=1, replace_after=0, data_nic=True) as cluster:
-        cluster.kill_pod(1)
+        lose(cluster, 1)
         pod = replaced(cluster, 1)
         data = address(pod.machine, DATA_NIC)
         assert python_in(cluster, 0, _KNOCK, data, "60") == "ConnectionRefusedError"
