@@ -155,6 +155,8 @@ class Roster:
 
     def keep_out(self, index: int) -> None:
         """Let no replacement of this lost worker in before all that it ran has ended: it may be alive, and cut off."""
+        if not self._lets_in:
+            return
         peer = self.peers[index]
         silent = self._machine.now() - peer.last_heard
         # Who cannot be reached does not hang up. Kubernetes replaces a pod that has hung up within a lease when its
