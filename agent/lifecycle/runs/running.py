@@ -78,6 +78,8 @@ class Run:
         """It is over, and the run is to start again."""
         self.awaits_pods = False
         """It can begin when all its pods are there."""
+        self._went = False
+        """Pods were told to go."""
         self._unended = False
         """Pods that are heard have not ended their parts in time."""
         self._is_last = False
@@ -244,7 +246,7 @@ class Run:
                 self._machine.later(self._pod.settings.lease, self._end_unprepared)
             case Phase.RUNNING:
                 self._tell_open(Go(self.context.run_id))
-                self.began = self._machine.wall()
+                self.began, self._went = self._machine.wall(), True
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
@@ -301,7 +303,8 @@ class Run:
 
     def _stop_waiting(self) -> None:
         # Those that are not heard end it themselves (see agent.decide.fence), or before they begin again.
-        self._unended = self._unended or bool(self.course.open - self.course.silent - self._roster.absent().keys())
+        late = self.course.open - self.course.silent - self._roster.absent().keys()
+        self._unended = self._unended or (self._went and bool(late))
         self.course = self.course.given_up()
         self._judge_if_over()
 
