@@ -303,7 +303,7 @@ class Run:
 
     def _stop_waiting(self) -> None:
         # Those that are not heard end it themselves (see agent.decide.fence), or before they begin again.
-        late = self.course.open - self.course.silent - self._roster.absent().keys()
+        late = self.course.open - self.course.silent - self._roster.quiet()
         self._unended = self._unended or (self._went and bool(late))
         self.course = self.course.given_up()
         self._judge_if_over()
