@@ -226,8 +226,7 @@ class Loss:
             world.at(self.second + self.lasts, lambda: net.mute.difference_update(ways["deaf"] | ways["mute"]))
 
         def delay() -> None:
-            # A pod that says only after that time that its part is over is taken for one that SIGKILL does not end.
-            net.delays[(self.pod, 0)] = min(self.lasts, 15.0)
+            net.delays[(self.pod, 0)] = self.lasts
             world.at(self.second + 60, net.delays.clear)
 
         def kill() -> None:
@@ -241,7 +240,13 @@ class Loss:
 
         def term() -> None:
             pod.signal(SIGTERM)
-            world.at(self.second + 40, lambda: replace(world, self.pod, self.lasts))
+            replace_once_over()
+
+        def replace_once_over() -> None:
+            if pod.living:
+                world.at(world.seconds + 1.0, replace_once_over)
+            else:
+                replace(world, self.pod, self.lasts)
 
         acts = {
             "rank": rank,

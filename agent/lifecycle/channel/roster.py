@@ -103,11 +103,6 @@ class Roster:
         """Index and reason of every worker that cannot be talked to now, lost ones included."""
         return {i: self._reason(peer) for i, peer in self.peers.items() if not peer.connected}
 
-    def quiet(self) -> set[int]:
-        """Workers of which nothing has come for two beats, whether that counts as absent yet or not."""
-        since = self._machine.now() - 2 * self._beat
-        return {i for i, peer in self.peers.items() if not peer.connected or peer.link.heard < since}
-
     def printed(self, indices: Collection[int]) -> float:
         """When one of these pods was last heard to print, on this pod's clock; -inf when none was."""
         own = self._tell.printed() if 0 in indices else None

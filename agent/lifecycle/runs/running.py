@@ -78,10 +78,6 @@ class Run:
         """It is over, and the run is to start again."""
         self.awaits_pods = False
         """It can begin when all its pods are there."""
-        self._went = False
-        """Pods were told to go."""
-        self._unended = False
-        """Pods that are heard have not ended their parts in time."""
         self._is_last = False
         """Whatever the reason for its end, it does not start again."""
         self.until: float | None = None
@@ -246,7 +242,7 @@ class Run:
                 self._machine.later(self._pod.settings.lease, self._end_unprepared)
             case Phase.RUNNING:
                 self._tell_open(Go(self.context.run_id))
-                self.began, self._went = self._machine.wall(), True
+                self.began = self._machine.wall()
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
@@ -302,9 +298,6 @@ class Run:
             self._follow(self.course.to(Phase.ALL_END))
 
     def _stop_waiting(self) -> None:
-        # Those that are not heard end it themselves (see agent.decide.fence), or before they begin again.
-        late = self.course.open - self.course.silent - self._roster.quiet()
-        self._unended = self._unended or (self._went and bool(late))
         self.course = self.course.given_up()
         self._judge_if_over()
 
@@ -453,8 +446,8 @@ class Run:
         told = self.course.cause is not None and is_told(self.course.cause)
         if self._is_last or told or not (may_end and self.context.lives_left):
             return False
-        if self._unended or any(end.left for end in self.ends.values()):
-            return False  # what has not ended may still write, and holds its devices
+        if any(end.left for end in self.ends.values()):
+            return False  # what SIGKILL has not ended may still write, and holds its devices
         judgement = self._judged()
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self._lost()}
