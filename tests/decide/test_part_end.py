@@ -36,7 +36,7 @@ def size(end: PartEnd) -> int:
     return len(json.dumps(to_json(end)))
 
 
-@given(ends, st.integers(900, 3000))
+@given(ends, st.integers(1000, 3000))
 def test_it_fits_and_says_as_much_as_fits(end: PartEnd, most: int) -> None:
     found = bounded(end, most)
     assert size(found) <= most
