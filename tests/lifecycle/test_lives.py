@@ -213,50 +213,51 @@ class Loss:
     lasts: float
 
     def apply(self, world: FakeWorld) -> None:
-        pod, net = world.pod(self.pod), world.net
-        others = [other.index for other in world.others(self.pod)]
-        ways = {"deaf": {(i, self.pod) for i in others}, "mute": {(self.pod, i) for i in others}}
+        acts = {
+            "rank": self.lose_rank,
+            "kill": self.kill,
+            "term": self.end,
+            "pause": lambda world: world.pod(self.pod).pause(self.lasts),
+            "delay": self.delay,
+            "strand": self.strand,
+        }
+        act = acts.get(self.kind, self.isolate)
+        world.at(self.second, lambda: act(world))
 
-        def rank() -> None:
-            for child in programs(world, self.pod)[-1:] if pod.living else ():
-                child.die(-SIGKILL)
+    def lose_rank(self, world: FakeWorld) -> None:
+        for child in programs(world, self.pod)[-1:] if world.pod(self.pod).living else ():
+            child.die(-SIGKILL)
 
-        def isolate() -> None:
-            net.mute |= ways["deaf"] | ways["mute"] if self.kind == "cut" else ways[self.kind]
-            world.at(self.second + self.lasts, lambda: net.mute.difference_update(ways["deaf"] | ways["mute"]))
+    def kill(self, world: FakeWorld) -> None:
+        world.pod(self.pod).kill()
+        replace(world, self.pod, self.lasts)
 
-        def delay() -> None:
-            net.delays[(self.pod, 0)] = self.lasts
-            world.at(self.second + 60, net.delays.clear)
+    def end(self, world: FakeWorld) -> None:
+        world.pod(self.pod).signal(SIGTERM)
+        self.replace_once_over(world)
 
-        def kill() -> None:
-            pod.kill()
+    def replace_once_over(self, world: FakeWorld) -> None:
+        if world.pod(self.pod).living:
+            world.at(world.seconds + 1.0, lambda: self.replace_once_over(world))
+        else:
             replace(world, self.pod, self.lasts)
 
-        def strand() -> None:
-            if pod.living:
-                pod.strand()
-                replace(world, self.pod, self.lasts)
+    def delay(self, world: FakeWorld) -> None:
+        world.net.delays[(self.pod, 0)] = self.lasts
+        world.at(self.second + 60, world.net.delays.clear)
 
-        def term() -> None:
-            pod.signal(SIGTERM)
-            replace_once_over()
+    def strand(self, world: FakeWorld) -> None:
+        if world.pod(self.pod).living:
+            world.pod(self.pod).strand()
+            replace(world, self.pod, self.lasts)
 
-        def replace_once_over() -> None:
-            if pod.living:
-                world.at(world.seconds + 1.0, replace_once_over)
-            else:
-                replace(world, self.pod, self.lasts)
-
-        acts = {
-            "rank": rank,
-            "kill": kill,
-            "term": term,
-            "pause": lambda: pod.pause(self.lasts),
-            "delay": delay,
-            "strand": strand,
-        }
-        world.at(self.second, acts.get(self.kind, isolate))
+    def isolate(self, world: FakeWorld) -> None:
+        """`deaf`, `mute`, or both."""
+        others, mute = [other.index for other in world.others(self.pod)], world.net.mute
+        deaf = set() if self.kind == "mute" else {(index, self.pod) for index in others}
+        ways = deaf | (set() if self.kind == "deaf" else {(self.pod, index) for index in others})
+        mute |= ways
+        world.at(self.second + self.lasts, lambda: mute.difference_update(ways))
 
 
 SECONDS = st.one_of(st.floats(1.0, 60.0).map(lambda seconds: round(seconds, 1)), st.floats(25.0, 40.0))
