@@ -70,7 +70,7 @@ class RunContext:
     """Everything on which a launch may depend, as it is on this pod."""
 
     run_id: str
-    """Of a run that may start again: the id of this life, RUN.2."""
+    """Where the run may start again, the id of this life, RUN.2."""
     spec: RunSpec
     plan: Plan
     """The plan of the pods that take part, in rank order; `plan.peers[0]` is the lead."""

@@ -139,7 +139,7 @@ def test_each_recorder_of_a_release_of_torch_is_asked(noted: str | None, asked: 
 
 @pytest.mark.parametrize(("third", "has_moved"), [("5", False), ("6", True)], ids=["it stands still", "it goes on"])
 def test_what_nccl2_learns_late_is_looked_at_once_more(third: str, has_moved: bool, tmp_path: Path) -> None:
-    """Of a rank of torch 2.15 that slept after 20 operations a first look said that none was over, a second, all."""
+    """A rank of torch 2.15 slept after 20 operations: by a first look none was over, by a second all were."""
 
     def answer(entered: str, completed: str) -> dict[str, bytes]:
         status = {"last_enqueued_collective": entered, "last_completed_collective": completed}

@@ -27,7 +27,7 @@ timeout - timeout watchdog detected operation timeout
 [rank0]:[E1129 12:37:08.478325097 ProcessGroupNCCL.cpp:643] [TC][rank=0][name=0] Waiting 15000ms for health check and \
 flight recorder dump before aborting
 """
-"""Of torch 2.15."""
+"""From torch 2.15."""
 SIGNALS = {-6: " (SIGABRT)", -9: " (SIGKILL)", -11: " (SIGSEGV)", -15: " (SIGTERM)"}
 
 

@@ -102,7 +102,7 @@ def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> t
 
 
 def only_ended(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> bool:
-    """Of the numbers of NCCL's groups only those of what is over moved since a first look. Where a rank waits in
+    """Since a first look, only those numbers of NCCL's groups moved that say what is over. Where a rank waits in
     nothing any more, sends count as entered, too: that number is another one, and says nothing."""
     first = {one.group: one for one in before if one.backend == "nccl"}
     pairs = [(first[one.group], one) for one in groups if one.backend == "nccl" and one.group in first]

@@ -33,7 +33,7 @@ class Peer:
     """Drawn by each start of its agent, so that a new one is not taken for the old; empty: it has never been there, or
     is lost."""
     last_nonce: str = ""
-    """Of the agent that was lost last."""
+    """The agent that was lost last had this one."""
     last_heard: float = 0.0
     """When that one was heard last, by our clock."""
     hung_up: bool = False

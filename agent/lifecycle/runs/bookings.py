@@ -94,7 +94,7 @@ class Bookings:
         return context
 
     def _context(self, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
-        """Of the lead of that plan, as far as it is known here."""
+        """What the lead of that plan has, as far as it is known here."""
         pod = self._pod
         cores = pod.machine.core_count()
         context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
