@@ -5,17 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import select
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from agent.errors import AgentError
 from agent.workbench.local.spec import NameFault
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
 from tests.cluster.work import agent, following, result, sleeping
+from tests.workbench.local.helpers import eventually
 
 PROGRAM = """\
 echo "life $A4_LIFE on pod $JOB_COMPLETION_INDEX"
@@ -46,19 +51,27 @@ def ended(trial: Trial, run: str) -> dict[str, object]:
     """result.json of the run, whose programs end now."""
     for index in range(trial.cluster.spec.pods):
         trial.cluster.write(index, "/mnt/done", "")
+    return result_of_run(trial, run)
+
+
+def result_of_run(trial: Trial, run: str) -> dict[str, object]:
+    """result.json of the run, once it is over."""
     trial.until(0, f"test -e {RUN_DIR}/runs/{run}/result.json")
     result: dict[str, object] = json.loads(trial.cluster.read(0, f"{RUN_DIR}/runs/{run}/result.json"))
     return result
 
 
-def lives_apart(share: Path) -> None:
-    """No life wrote anything after a later one had begun to."""
-    written = [tuple(map(int, line.split())) for file in share.iterdir() for line in file.read_text().splitlines()]
-    lives = sorted({life for life, _ in written})
-    assert lives == list(range(1, len(lives) + 1))
-    for life in lives[1:]:
-        begun = min(when for one, when in written if one == life)
-        assert max(when for one, when in written if one < life) < begun
+def lives_apart(files: Iterable[Path]) -> list[int]:
+    """The lives that wrote something, none of them after a later one had begun to."""
+    wrote: dict[int, list[int]] = {}
+    for file in files:
+        for line in file.read_text().splitlines():
+            life, when = map(int, line.split())
+            wrote.setdefault(life, []).append(when)
+    lives = sorted(wrote)
+    for before, after in pairwise(lives):
+        assert max(wrote[before]) < min(wrote[after]), (before, after)
+    return lives
 
 
 @pytest.mark.parametrize("workload", ["mpirun", "script"])
@@ -85,7 +98,7 @@ def test_a_killed_rank_and_a_killed_pod(workload: str, start: Start, tmp_path: P
     found = [(life["verdict"]["code"], life["lost"]) for life in result["lives"]]  # type: ignore[attr-defined]
     assert found == [(137, []), (75, [1])], trial.log()
     assert result["verdict"]["code"] == 0, trial.log()  # type: ignore[index]
-    lives_apart(tmp_path)
+    assert lives_apart(tmp_path.iterdir()) == [1, 2, 3]
 
 
 @pytest.mark.faults
@@ -116,7 +129,7 @@ def test_pods_that_are_silent_for_a_while(start: Start, tmp_path: Path) -> None:
         assert [pod.replaced for pod in trial.cluster.pods()] == [0, 0, 0], trial.log()
         assert [life["lost"] for life in result["lives"]] == [[2]], trial.log()  # type: ignore[attr-defined]
     for name in ("cut", "stopped"):
-        lives_apart(tmp_path / name)
+        assert lives_apart((tmp_path / name).iterdir()) == [1, 2]
 
 
 @contextmanager
@@ -184,3 +197,67 @@ def test_a_training_that_is_killed_ends_as_one_that_is_not(
     lives = result(trial, f"{RUN_DIR}/runs/{run_id}")["lives"]
     assert [life["lost"] for life in lives] == [[pod] if what == "pod" else [] for pod, what in victims], trial.log()
     assert trial.cluster.pods()[1].replaced == victims.count((1, "pod"))
+
+
+SAYS = """\
+touch /share/began-$A4_LIFE-$OMPI_COMM_WORLD_RANK
+until test -e /share/done; do echo "$A4_LIFE $(date +%s%N)" >> /share/wrote-$OMPI_COMM_WORLD_RANK; sleep 0.01; done
+"""
+SIGNAL_AGENT = f"kill -{{}} $(cut -d' ' -f2 {RUN_DIR}/lock)"
+LOSSES = {
+    "rank": "pkill -KILL -f '^bash /job/program.sh'",
+    "pod": "kill -KILL -1",
+    "agent": SIGNAL_AGENT.format("KILL"),
+    "told": SIGNAL_AGENT.format("TERM"),
+}
+
+
+def lose(trial: Trial, draw: random.Random) -> None:
+    """One of the things that may happen to workers, or two of them at once."""
+    for index in draw.sample([1, 2, 3], draw.choice([1, 1, 1, 2])):
+        with suppress(AgentError):  # it is lost already
+            trial.cluster.exec(index, ["bash", "-c", LOSSES[draw.choice(["rank", *LOSSES])]])
+
+
+def let_write(file: Path, more: int) -> None:
+    """Wait until a program has written so many bytes more."""
+    size = file.stat().st_size + more
+    eventually(lambda: file.stat().st_size >= size)
+
+
+def begun_after(trial: Trial, share: Path, life: int) -> int:
+    """The newest life after that one that has begun on every pod, once there is one."""
+
+    def begun() -> int:
+        pods = Counter(int(path.name.split("-")[1]) for path in share.glob("began-*"))
+        return max((one for one, count in pods.items() if count == 4 and one > life), default=0)
+
+    eventually(begun, f"no life after {life} has begun\n{trial.log()[-20000:]}")
+    return begun()
+
+
+def used_in_pod_0(trial: Trial) -> tuple[int, int]:
+    """Descriptors of pod 0's agent, and guards there."""
+    script = f"ls /proc/$(cut -d' ' -f2 {RUN_DIR}/lock)/fd | wc -l; pgrep -fc agent.machine.guard"
+    files, guards = trial.cluster.exec(0, ["bash", "-c", script]).stdout.split()
+    return int(files), int(guards)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_two_hundred_losses(seed: int, start: Start, tmp_path: Path) -> None:
+    """Fifty for each seed, at any moment of a life, the beginning of the next one included."""
+    draw, files, share = random.Random(seed), {"/job/program.sh": SAYS.encode()}, {"/share": str(tmp_path)}
+    trial = sleeping(start, 4, lives=1000, replace_after=0, files=files, directories=share)
+    run = begin(trial, "mpirun", "--detach", "-N", "1", "--", "bash", "/job/program.sh")
+    life = begun_after(trial, tmp_path, 0)
+    at_first = used_in_pod_0(trial)
+    for _ in range(50):
+        let_write(tmp_path / "wrote-0", draw.choice([0, 0, 100, 1000]))
+        lose(trial, draw)
+        life = begun_after(trial, tmp_path, life)
+    at_last = used_in_pod_0(trial)
+    (tmp_path / "done").touch()
+    assert result_of_run(trial, run)["verdict"]["code"] == 0, trial.log()[-20000:]  # type: ignore[index]
+    assert len(lives_apart(tmp_path.glob("wrote-*"))) > 50
+    assert at_last[0] <= at_first[0] + 5 and at_last[1] == at_first[1] == 1, (at_first, at_last)
