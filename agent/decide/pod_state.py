@@ -40,6 +40,8 @@ class RunSummary(NamedTuple):
     """Its workload and arguments in one line, cut where it is long."""
     life: int | None = None
     """Which of its lives, counted from 1; None: it has only one."""
+    awaits: tuple[int, ...] | None = None
+    """Lost pods whose replacements it waits for; None: it waits for none."""
 
     def ended(self, until: float, end: JobEnd) -> "RunSummary":
         """The same once it is over. The reasons are not in it: every pod keeps 50 of these."""

@@ -130,6 +130,17 @@ def test_the_current_run() -> None:
     ]
 
 
+def test_the_lives_of_runs() -> None:
+    first, third = RUN | {"life": 1}, RUN | {"life": 3, "awaits": [2, 1]}
+    assert described(STATE | {"run": first}).splitlines()[2].endswith("running for 10 s")
+    lines = described(STATE | {"run": third}).splitlines()
+    assert lines[2].endswith("running for 10 s, in life 3") and lines[4] == "  waits for the replacement of pods 1-2"
+    ends = [PAST | {"life": 2}, PAST | {"life": 2, "code": 0}, PAST | {"life": 1, "code": 0}]
+    shown = described(STATE | {"runs": ends}, 5000.0).splitlines()
+    assert shown[-5].endswith(PAST["what"] + " (pod 2, in life 2)") and shown[-4].endswith("  in life 2")
+    assert "in life" not in shown[-3]
+
+
 def test_past_runs() -> None:
     long = "torchrun " + "x" * 200
     later = PAST | {"id": "ddp-8", "code": 0, "what": "good", "where": "", "command": long, "name": "lr-0.1"}

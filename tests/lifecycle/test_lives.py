@@ -186,6 +186,8 @@ def test_a_run_is_ended_while_it_waits_for_a_pod() -> None:
     world.wait(5)
     world.pod(2).kill()
     world.wait(40)
+    said = world.pod(1).state()["run"]
+    assert (said["life"], said["awaits"]) == (2, [2])
     world.ask(1, "cancel", run=run)
     assert world.ask(1, "wait", run=run)["ok"]["end"]["code"] == 130, world.dump()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd
@@ -143,9 +144,9 @@ class Bookings:
         if self.current is before:
             self.current = run
         before.forget_output()
-        self._note(run)
         if not run.await_pods():
             self._preparations.when_ready(context.indices, run.start, baselines=run.workload.uses_baselines)
+        self._note(run)
 
     def welcome(self, index: int) -> None:
         """Tell a pod that came later which run has the cluster for itself."""
@@ -156,7 +157,12 @@ class Bookings:
         """Every pod that came later has the plan."""
         for run in self._runs.values():
             if run.awaits_pods and run.course.phase is Phase.BOOKED:
-                self._preparations.when_ready(run.context.indices, run.start)
+                self._preparations.when_ready(run.context.indices, partial(self._begin_again, run))
+
+    def _begin_again(self, run: Run) -> None:
+        run.start()
+        if not run.over:
+            self._note(run)
 
     def begin(self, run: Run) -> None:
         """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""

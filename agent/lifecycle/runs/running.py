@@ -174,6 +174,11 @@ class Run:
         """Which of its pods are lost now, and why."""
         return {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
 
+    @property
+    def awaited_pods(self) -> tuple[int, ...]:
+        """The lost pods whose replacements it waits for."""
+        return tuple(sorted(self._lost())) if self.awaits_pods and self.course.phase is Phase.BOOKED else ()
+
     def waits_for_lost(self) -> bool:
         """May a pod that is lost come back into it?"""
         return bool(self.context.spec.lives and self._pod.settings.lives) and not self.over
