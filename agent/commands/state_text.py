@@ -79,6 +79,8 @@ def _current(state: PodState, now: float) -> Iterator[str]:
         life = f", in life {run.life}" if (run.life or 0) > 1 else ""
         yield f"run {titled(run.id, run.name)} by {run.by} on pods {ranges(run.pods)}, running for {took}{life}"
         yield f"  {_command(run)}"
+        if run.ended_by:
+            yield f"  life {(run.life or 0) - 1} ended by: {run.ended_by}"
         if run.awaits:
             yield f"  waits for the replacement of {pods_text(run.awaits)}"
         yield f"  output: a4-agent logs {run.name or run.id}"

@@ -40,6 +40,8 @@ class RunSummary(NamedTuple):
     """Its workload and arguments in one line, cut where it is long."""
     life: int | None = None
     """Which of its lives, counted from 1; None: it has only one."""
+    ended_by: str | None = None
+    """Why the life before this one ended; None: this is the first."""
     awaits: tuple[int, ...] | None = None
     """Lost pods whose replacements it waits for; None: it waits for none."""
 

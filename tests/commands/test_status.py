@@ -131,10 +131,13 @@ def test_the_current_run() -> None:
 
 
 def test_the_lives_of_runs() -> None:
-    first, third = RUN | {"life": 1}, RUN | {"life": 3, "awaits": [2, 1]}
+    first, third = RUN | {"life": 1}, RUN | {"life": 3, "awaits": [2, 1], "ended_by": "rank 5 was killed"}
     assert described(STATE | {"run": first}).splitlines()[2].endswith("running for 10 s")
     lines = described(STATE | {"run": third}).splitlines()
-    assert lines[2].endswith("running for 10 s, in life 3") and lines[4] == "  waits for the replacement of pods 1-2"
+    assert lines[2].endswith("running for 10 s, in life 3") and lines[4:6] == [
+        "  life 2 ended by: rank 5 was killed",
+        "  waits for the replacement of pods 1-2",
+    ]
     ends = [PAST | {"life": 2}, PAST | {"life": 2, "code": 0}, PAST | {"life": 1, "code": 0}]
     shown = described(STATE | {"runs": ends}, 5000.0).splitlines()
     assert shown[-5].endswith(PAST["what"] + " (pod 2, in life 2)") and shown[-4].endswith("  in life 2")

@@ -201,7 +201,8 @@ def test_output_is_followed_through_lives() -> None:
         pod.life = Life(seconds=2.0, output=b"two\n")
     programs(world, 2)[-1].die(-SIGKILL)
     for index in range(4):
-        begins = b"" if index else f"a4-agent: {run}.2 begins; 1 life left\n".encode()
+        why = f"/workload/task/task-script.sh was killed by SIGKILL ({world.pod(2).where})"
+        begins = b"" if index else f"a4-agent: {run}.2 starts again after this: {why}; 1 life left\n".encode()
         assert printed(world, 1, run, index) == b"one\n" + begins + b"two\n", world.dump()
 
 

@@ -87,11 +87,16 @@ class State:
 
     def runs(self, run_id: str) -> bool:
         """Does that run have the cluster for itself, and goes on?"""
-        return self._state.run is not None and self._state.run.id == run_id
+        return self.run is not None and self.run.id == run_id
 
     def has_lives(self, run_id: str) -> bool:
         """Does that run go on, and may start again?"""
-        return self._state.run is not None and self._state.run.id == run_id and self._state.run.life is not None
+        return self.run is not None and self.run.id == run_id and self.run.life is not None
+
+    @property
+    def run(self) -> RunSummary | None:
+        """The run that has the cluster for itself."""
+        return self._state.run
 
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""

@@ -178,8 +178,9 @@ class RunPart:
         self._files.begin_series()
         self._health.begin()
         if self._reports and self.context.life > 1:
-            left = count_text(self.context.lives_left, "life", "lives")
-            self.output.say(f"a4-agent: {self.context.run_id} begins; {left} left")
+            left, run = count_text(self.context.lives_left, "life", "lives"), self._pod.state.run
+            why = f"starts again after this: {run.ended_by}" if run is not None and run.ended_by else "starts again"
+            self.output.say(f"a4-agent: {self.context.run_id} {why}; {left} left")
         if launch is not None:
             self._start(launch)
 
