@@ -23,9 +23,8 @@ from tests.cluster.work import agent, following, result, sleeping
 from tests.workbench.local.helpers import eventually
 
 PROGRAM = """\
-echo "life $A4_LIFE on pod $JOB_COMPLETION_INDEX"
 touch /mnt/life-$A4_LIFE
-until test -e /mnt/done; do echo "$A4_LIFE $(date +%s%N)" >> /share/$JOB_COMPLETION_INDEX; sleep 0.01; done
+until test -e /mnt/done; do echo "$A4_LIFE $(date +%s%N)" >> "/share/$(hostname)"; sleep 0.01; done
 """
 """Says over and over which life it is, beside the others."""
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
