@@ -99,7 +99,7 @@ class _Fetched(NamedTuple):
 
 
 def _tell(one: _Fetched, *, several: bool) -> None:
-    """Of several runs, also what is wrong with this one: the others are fetched all the same."""
+    """What is wrong with one of several runs is said, and the others are fetched all the same."""
     if one.said:
         say(one.said)
     if one.problem is not None and several:

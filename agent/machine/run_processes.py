@@ -56,7 +56,7 @@ def remove_cgroup(path: str) -> bool:
 
 
 def kill_cgroup(path: str) -> None:
-    """At one blow, forks and all. Before Linux 5.14 there is no such file: processes are killed one by one."""
+    """At one blow, forks and all. Linux has this file from 5.14 on; before, processes are killed one by one."""
     with suppress(OSError), open(f"{path}/cgroup.kill", "r+") as file:
         file.write("1")
 

@@ -102,7 +102,7 @@ def test_a_pod_that_was_cut_off_is_let_in_again_with_the_same_agent(muted: set[t
 
 @pytest.mark.parametrize("workload", ["script", "mpirun", "torchrun"])
 def test_a_pod_that_is_told_to_end_leaves_the_others_time_to_save(workload: str) -> None:
-    """As when its node is drained: that is no end of the job, though the other pods' processes are told, too."""
+    """As when its node is drained: the processes of all pods are told to end, and the job goes on."""
     world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true"}, life=FOREVER)
     world.until(world.asleep)
     run = world.submit(1, workload, args=["./program"])

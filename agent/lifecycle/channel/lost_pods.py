@@ -49,7 +49,7 @@ class LostPods:
         """It is there again, or another one in its place."""
         self._untold.pop(index, None)
         if self._lost.pop(index, None) is not None:
-            self._pod.state.find(index)
+            self._pod.state.found(index)
             self._say(Cluster(found=index))
 
     def reasons(self) -> dict[int, str]:

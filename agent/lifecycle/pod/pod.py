@@ -74,7 +74,7 @@ class Pod:
         Every pod notes it, so that `a4-agent status` says the same everywhere, and so that what its agent says
         meanwhile is stored with that run.
         """
-        if summary.until is None and self.state.runs(summary.id):
+        if summary.until is None and self.state.goes_on(summary.id):
             self.state.update(run=summary)
         elif summary.until is None:
             # Not over the log of the pod in whose place this one has come.

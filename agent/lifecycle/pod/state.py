@@ -72,26 +72,26 @@ class State:
         """Set that these pods are lost, beside those that were."""
         self.update(lost={**(self._state.lost or {}), **pods})
 
-    def find(self, index: int) -> None:
+    def found(self, index: int) -> None:
         """Set that this pod is not lost any more."""
         self.update(lost={other: loss for other, loss in (self._state.lost or {}).items() if other != index} or None)
 
     def cluster(self, lost: Mapping[int, Loss] | None, missing: Mapping[int, str] | None, found: int | None) -> None:
         """What the coordinator says of other pods, by index; None where it says nothing new."""
         if found is not None:
-            self.find(found)
+            self.found(found)
         if lost is not None:
             self.lose(lost)
         if missing is not None:
             self.update(missing=missing)
 
-    def runs(self, run_id: str) -> bool:
-        """Does that run have the cluster for itself, and goes on?"""
+    def goes_on(self, run_id: str) -> bool:
+        """Does that run have the cluster for itself now?"""
         return self.run is not None and self.run.id == run_id
 
     def has_lives(self, run_id: str) -> bool:
         """Does that run go on, and may start again?"""
-        return self.run is not None and self.run.id == run_id and self.run.life is not None
+        return self.goes_on(run_id) and self.run is not None and self.run.life is not None
 
     @property
     def run(self) -> RunSummary | None:

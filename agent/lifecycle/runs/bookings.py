@@ -156,7 +156,7 @@ class Bookings:
     def pods_joined(self) -> None:
         """Every pod that came later has the plan."""
         for run in self._runs.values():
-            if run.awaits_pods and run.course.phase is Phase.BOOKED:
+            if run.awaited.are_waited_for and run.course.phase is Phase.BOOKED:
                 self._preparations.when_ready(run.context.indices, partial(self._begin_again, run))
 
     def _begin_again(self, run: Run) -> None:

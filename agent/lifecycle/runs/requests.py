@@ -24,6 +24,8 @@ from agent.lifecycle.runs.run_values import certain_end, run_end, run_info
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.runs.why import LOOK_SECONDS, decided
 
+AWAY = (Exit.TRY_AGAIN, Exit.MISSING_PROGRAM)
+"""What is answered of a pod that is lost, and of one that has come in its place and has not begun yet."""
 LOST_SECONDS = 1.0
 """Between two tries to read what a pod prints that is lost and may be replaced."""
 
@@ -103,7 +105,8 @@ class CoordinatorRequests:
             """A pod that is lost in a run that may start again is not the end of what is printed there."""
 
             def answered(reply: dict[str, Any]) -> None:
-                if "error" in reply and fields.get("wait") and run is not None and self._newest(run).waits_for_lost():
+                is_away = reply.get("error", {}).get("code") in AWAY and fields.get("wait")
+                if is_away and run is not None and self._newest(run).waits_for_lost():
                     self._pod.machine.later(LOST_SECONDS, lambda: read_when_there(op, fields, answer))
                 else:
                     answer(reply)

@@ -25,6 +25,7 @@ from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
+from agent.lifecycle.runs.awaited_pods import AwaitedPods
 from agent.lifecycle.runs.course import NEXT, Course, Phase
 from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.gate import HealthGate
@@ -76,8 +77,6 @@ class Run:
         """Its lives before this one."""
         self.again = False
         """It is over, and the run is to start again."""
-        self.awaits_pods = False
-        """It can begin when all its pods are there."""
         self._is_last = False
         """Whatever the reason for its end, it does not start again."""
         self.until: float | None = None
@@ -111,6 +110,9 @@ class Run:
         """There is a judgement, and no further life."""
         self.answerable: Once = before.answerable if before else Once()
         """Everything that those who wait for it may look at next is written, or is known not to be."""
+        self.awaited = AwaitedPods(
+            pod, self._roster, self.course.pods, lives=bool(context.spec.lives), give_up=self._give_up_pods
+        )
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
         self.facts = Facts(pod.machine, self._gone)
         self._look_at_pods()
@@ -147,7 +149,7 @@ class Run:
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
-        if self.course.phase is not Phase.BOOKED or self.await_pods():
+        if self.course.phase is not Phase.BOOKED or (self.context.spec.lives and self.await_pods()):
             return
         if self.gated is None:
             self.gate.begin()
@@ -161,7 +163,7 @@ class Run:
             self._follow(self.course.to(Phase.PREPARING))
             self._judge_if_over()
             return
-        lost = self._lost()
+        lost = self.awaited.lost()
         if lost and self.course.needs_all:
             index, why = min(lost.items())
             self.course = self.course._replace(lost=lost)
@@ -170,29 +172,19 @@ class Run:
         self._follow(self.course.prepare(lost))
         self._go_if_prepared()
 
-    def _lost(self) -> dict[int, str]:
-        """Which of its pods are lost now, and why."""
-        return {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
-
     @property
     def awaited_pods(self) -> tuple[int, ...]:
         """The lost pods whose replacements it waits for."""
-        return tuple(sorted(self._lost())) if self.awaits_pods and self.course.phase is Phase.BOOKED else ()
+        return tuple(sorted(self.awaited.lost())) if self.awaited.are_waited_for else ()
 
     def waits_for_lost(self) -> bool:
         """May a pod that is lost come back into it?"""
-        return bool(self.context.spec.lives and self._pod.settings.lives) and not self.over
+        return self.awaited.may_come and not self.over
 
     def await_pods(self) -> bool:
         """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
-        lost = self._lost() if self.waits_for_lost() else {}
-        if lost:
-            if not self.awaits_pods:
-                self.awaits_pods = True
-                self._pod.log.info(f"{self.run_id} waits for the replacement of {pods_text(lost)}")
-                self._machine.later(self._pod.settings.replacement, self._give_up_pods)
+        if self.awaited.wait(self.run_id):
             return True
-        self.awaits_pods = False
         present = self._present(self.context)
         if present.plan != self.context.plan:
             self.context = present
@@ -202,8 +194,8 @@ class Run:
 
     def _give_up_pods(self) -> None:
         """No replacement has come: the run ends as its last life did."""
-        lost = self._lost()
-        if self.course.phase is not Phase.BOOKED or not self.awaits_pods or not lost:
+        lost = self.awaited.lost()
+        if self.course.phase is not Phase.BOOKED or not lost:
             return
         self._is_last = True
         what = f"no replacement of {pods_text(lost)} came within {self._pod.settings.replacement:g} s"
@@ -253,6 +245,7 @@ class Run:
                 if self.course.phase is Phase.RUNNING:
                     self.why.start()
             case Phase.OVER:
+                self.awaited.stop()
                 self._judge()
             case _:
                 self._enter_ending(phase, before)
@@ -455,7 +448,7 @@ class Run:
             return False  # what SIGKILL has not ended may still write, and holds its devices
         judgement = self._judged()
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
-        lost = {*self.course.lost, *self._lost()}
+        lost = {*self.course.lost, *self.awaited.lost()}
         if lost and not self._pod.settings.lives:
             return False  # nobody comes in their place
         self.again = starts_again(judgement.end, code, lost, self._pod.settings.restart_on)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from agent.decide.lives import REPLACED
 from agent.errors import Exit
 from agent.workbench.local.spec import ClusterSpec, NameFault
 
 _KILLED = 137
 """128 + SIGKILL: a pod that is deleted at once, or whose node is gone."""
-_LOSSES = (Exit.TRY_AGAIN, _KILLED, Exit.TERMINATED)
 _OWN_END_SECONDS = 10.0
 """How long pods may take to end as the coordinator has told them, before the Job ends what is left."""
 _LEASE_SECONDS = 45.0
@@ -39,7 +39,7 @@ def what_follows(spec: ClusterSpec, index: int, code: int, *, is_over: bool) -> 
         return Follows.NOTHING
     if index == 0:
         return Follows.JOB_END
-    if code in _LOSSES:
+    if code in REPLACED:
         return Follows.REPLACEMENT
     return Follows.NOTHING if code == Exit.OK else Follows.JOB_END
 
