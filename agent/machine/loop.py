@@ -158,6 +158,8 @@ class Loop:
     def close(self) -> None:
         """Give its descriptors back. It cannot be used any more."""
         with self._closing:
+            if self._closed:  # the numbers may belong to others by now
+                return
             self._closed = True
             self._selector.close()
             os.close(self._wake_read)
