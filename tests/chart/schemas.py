@@ -19,6 +19,8 @@ VERSIONS = ("1.29.0", kubernetes_validate.latest_version())
 """The first with native sidecars, and the newest known: what both take, those between take."""
 WITH_CLAIMS = ("1.34.0", kubernetes_validate.latest_version())
 """The first that has claims of devices, and the newest known."""
+WITH_SUCCESS = ("1.31.0", kubernetes_validate.latest_version())
+"""The first that has a Job's successPolicy, which those before drop, and the newest known."""
 
 
 @cache
@@ -72,8 +74,11 @@ def judged(text: str) -> list[str]:
 
 
 def versions_for(found: Object) -> tuple[str, ...]:
-    pod = found["spec"]["template"]["spec"] if found["kind"] == "Job" else {}
-    return WITH_CLAIMS if found["apiVersion"].startswith("resource.") or "resourceClaims" in pod else VERSIONS
+    job = found["spec"] if found["kind"] == "Job" else {}
+    pod = job["template"]["spec"] if job else {}
+    if found["apiVersion"].startswith("resource.") or "resourceClaims" in pod:
+        return WITH_CLAIMS
+    return WITH_SUCCESS if "successPolicy" in job else VERSIONS
 
 
 def jobs_of(jobset: Object) -> list[Object]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.kubernetes.bed import Bed
+from agent.paths import DEFAULT_RUN_DIR, RunDir
+from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import MASTER
 from tests.kubernetes.test_losses import attempts, delete, epoch, uids
 
@@ -17,6 +18,20 @@ IS_KILLED = """\
 [ "$A4_RESTART_ATTEMPT" = 0 ] || exit 3
 [ "$A4_NODE_RANK" = 0 ] || kill -KILL $$
 exec sleep 1000
+"""
+IS_DONE = """\
+#!/bin/bash
+until [ -e /tmp/done ]; do sleep 0.1; done
+"""
+RUN_DIR = RunDir(DEFAULT_RUN_DIR)
+KILLS_ENDING_AGENT = f"""\
+import socket, subprocess, time
+command = socket.socket(socket.AF_UNIX)
+command.connect("{RUN_DIR.socket}")  # which the agent's end waits for
+open("/tmp/done", "w").close()
+while "result-known" not in open("{RUN_DIR.events}").read():
+    time.sleep(0.01)
+subprocess.run(["sh", "-c", "kill -KILL $(cat /proc/1/task/1/children)"])
 """
 KILLS_AGENT = ("sh", "-c", "kill -KILL $(cat /proc/1/task/1/children)")
 """tini ends with 137 then, as it does when the node has no memory left and kills the agent."""
@@ -49,6 +64,16 @@ def test_lost_pods_are_replaced_and_the_others_stay(bed: Bed, namespace: str) ->
     assert [pod["metadata"]["name"] for pod in pods if pod not in good] == [killed]
     assert restarts(bed, namespace) == 0 and attempts(pods) == {"0"}
     assert "life 2" in bed.log_of(namespace, first["metadata"]["name"])
+
+
+def test_a_pod_that_is_lost_when_the_job_is_done_does_not_count(bed: Bed, namespace: str) -> None:
+    install(bed, namespace, IS_DONE, 2, lives="2")
+    first, second = (pod["metadata"]["name"] for pod in bed.formed("job", namespace, 2))
+    bed.execute(namespace, first, "touch", "/tmp/done")
+    bed.execute(namespace, second, "python3", "-c", KILLS_ENDING_AGENT)
+    assert bed.ended("job", namespace) == "Completed"
+    ends = {pod["metadata"]["name"]: terminated(pod)["exitCode"] for pod in bed.pods("job", namespace)}
+    assert ends == {first: 0, second: 137}
 
 
 def test_pod_0_is_replaced_with_all_others_and_the_job_begins_anew_in_its_epoch(bed: Bed, namespace: str) -> None:
