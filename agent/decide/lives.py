@@ -20,14 +20,19 @@ REPLACED = frozenset({int(Exit.TRY_AGAIN), 128 + 9, int(Exit.TERMINATED)})
 class LifeEnd(NamedTuple):
     """A life that was followed by another."""
 
-    life: int
-    """Counted from 1."""
     since: float
-    """When it began, in seconds since 1970, as is `until`."""
+    """When it began, in seconds since 1970, as are all moments here."""
+    noticed: float
+    """When the coordinator knew that it ends."""
     until: float
+    """When nothing of it was left."""
     end: JobEnd
     lost: tuple[int, ...] = ()
     """Pods that were lost in it."""
+    joined: float | None = None
+    """When all pods were there for the next one."""
+    next: float | None = None
+    """When that began."""
 
 
 def starts_again(end: JobEnd, rank_code: int | None, lost: Collection[int], reasons: str) -> bool:

@@ -266,12 +266,19 @@ class Life(NamedTuple):
     """One life of a run that started again after it."""
 
     since: float
-    """when it began, in seconds since 1970, as is `until`"""
+    """when it began, in seconds since 1970, as are `noticed`, `until`, `joined` and `next`"""
+    noticed: float
+    """when it was known that it ends"""
     until: float
+    """when its last process was gone"""
     verdict: Verdict
     """why it ended"""
     lost: tuple[int, ...] = ()
     """completion indices of the pods that were lost in it"""
+    joined: float | None = None
+    """when all pods were there for the next life; null: they never were"""
+    next: float | None = None
+    """when that began; null: it never did"""
 
 
 class Result(NamedTuple):

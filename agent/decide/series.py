@@ -6,7 +6,7 @@ file is, what is kept of it is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
@@ -62,6 +62,46 @@ class PodSeries(NamedTuple):
     """The file is longer than MOST_FILE."""
     empty: bool = False
     """It is there, but nothing could be read: it is empty, or no regular file."""
+
+
+def continued(earlier: Mapping[int, PodSeries], later: Mapping[int, PodSeries]) -> dict[int, PodSeries]:
+    """The series of all pods of a run that has started again: what it wrote before counts up to the step with which it
+    began anew, and a rank may be on another pod by now."""
+    before = {_writer(pod, line): line for pod, series in earlier.items() for line in series.lines}
+    found = {}
+    for pod, series in later.items():
+        lines = tuple(_joined(before.pop(_writer(pod, line), line), line) for line in series.lines)
+        found[pod] = series._replace(lines=lines)
+    for pod, series in earlier.items():
+        gone = tuple(line for line in series.lines if _writer(pod, line) in before)
+        there = found.get(pod, PodSeries())
+        found[pod] = PodSeries(
+            (*there.lines, *gone)[:MOST_LINES],
+            series.unread + there.unread,
+            series.quote or there.quote,
+            series.left_out + there.left_out,
+            series.cut or there.cut,
+            there.empty,
+        )
+    return found
+
+
+def _writer(pod: int, line: SeriesLine) -> tuple[str, int | None, int | None]:
+    return line.name, line.rank, pod if line.rank is None else None
+
+
+def _joined(before: SeriesLine, line: SeriesLine) -> SeriesLine:
+    if before is line:
+        return line
+    begin = line.points[0][0] if line.points else MOST_STEP
+    points = [*(point for point in before.points if point[0] < begin), *line.points]
+    nan_at = line.nan_at if before.nan_at is None or before.nan_at >= begin else before.nan_at
+    return line._replace(
+        records=before.records + line.records,
+        nans=before.nans + line.nans,
+        nan_at=nan_at,
+        points=tuple(thinned(points, max(LEAST_POINTS, len(before.points), len(line.points)))),
+    )
 
 
 class SeriesRecord(NamedTuple):

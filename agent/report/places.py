@@ -7,7 +7,7 @@ from itertools import groupby
 
 from agent.decide.ending import pod_of
 from agent.decide.location import levels as levels_of
-from agent.decide.result import Pod, Result
+from agent.decide.result import Life, Pod, Result
 from agent.decide.subset import pods_text
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, cells, code, grid, number
 from agent.report.number_words import NONE, count_text, duration_text, moment_text
@@ -205,11 +205,22 @@ def lives_grid(result: Result) -> Grid | None:
             life.verdict.what,
             life.verdict.where,
             pods_text(life.lost) if life.lost else "",
+            _until_the_next(life),
         ]
         for number, life in enumerate(result.lives, 1)
     ]
-    heads = ("life", "began", "took", "ended by", "where", "lost")
+    heads = ("life", "began", "took", "ended by", "where", "lost", "until the next")
     return grid("Lives before the last", [GridColumn(head) for head in heads], rows) if rows else None
+
+
+def _until_the_next(life: Life) -> str:
+    """What the time was spent on."""
+    parts = [f"{life.until - life.noticed:.1f} s to end"]
+    if life.lost and life.joined is not None:
+        parts.append(f"{life.joined - life.until:.1f} s until replaced")
+    if life.joined is not None and life.next is not None:
+        parts.append(f"{life.next - life.joined:.1f} s to start")
+    return ", ".join(parts)
 
 
 def health_grid(result: Result) -> Grid | None:

@@ -133,6 +133,24 @@ def test_of_a_step_that_came_twice_the_later_value_counts() -> None:
     assert dict(found.points)[1] == 4.0 and found.records == 4
 
 
+@given(st.lists(good_lines, max_size=20), st.lists(good_lines, min_size=1, max_size=20))
+def test_what_a_run_wrote_in_an_earlier_life_counts_up_to_where_it_began_anew(
+    before: list[bytes], after: list[bytes]
+) -> None:
+    """Also where ranks have moved: those of pod 0 run on pod 1 then."""
+    earlier, later = read(*before), read(*after)
+    found = series.continued({0: earlier}, {1: later})
+    whole = {(one.name, one.rank): one for one in [*found[1].lines, *found[0].lines] if one.rank is not None}
+    lives = [{(one.name, one.rank): one for one in life.lines if one.rank is not None} for life in (earlier, later)]
+    assert whole.keys() == lives[0].keys() | lives[1].keys()
+    for writer, one in whole.items():
+        first, second = (dict(life[writer].points) if writer in life else {} for life in lives)
+        kept = {step: value for step, value in first.items() if step < min(second, default=51)}
+        assert one.points == (*kept.items(), *second.items())
+        assert one.records == sum(life[writer].records for life in lives if writer in life)
+    assert [one for one in found[0].lines if one.rank is None] == [one for one in earlier.lines if one.rank is None]
+
+
 @pytest.mark.parametrize(("letter", "pods", "steps"), [("é", 1, 100), ("x", 2000, 20)])
 def test_the_most_that_a_pod_can_write_fits_into_a_message(letter: str, pods: int, steps: int) -> None:
     ranks = series.MOST_LINES // series.MOST_NAMES

@@ -4,6 +4,7 @@ lost before the end; when the first collective was complete; and what a rank had
 from __future__ import annotations
 
 import json
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -58,6 +59,23 @@ def test_what_all_pods_wrote_until_the_end() -> None:
     assert found["warnings"] == [
         "1 line of A4_SERIES_FILE on pod 2 cannot be read as a record, the first on pod 2: step 2"
     ]
+
+
+def test_what_they_wrote_in_an_earlier_life_stays() -> None:
+    """Up to the checkpoint, from which the next life goes on."""
+    world = first_run(2, {**REPORT, "A4_LIVES": "1"})
+    world.wait(5)
+    for step in (1, 2, 3):
+        write(world, 1, record(step, step / 2))
+    world.wait(SERIES_SECONDS)
+    world.pod(0).agent.children[-1].die(-SIGKILL)
+    world.wait(5)
+    write(world, 1, record(3, 9.0))
+    found = finish(world)
+    assert curves(found) == {1: [0.5, 1.0, 9.0]}
+    (life,) = found["lives"]
+    moments = [life[name] for name in ("since", "noticed", "until", "joined", "next")]
+    assert moments == sorted(moments) and moments[-1] < moments[1] + 3
 
 
 def test_an_empty_file_is_said() -> None:

@@ -268,7 +268,8 @@ def lost() -> Json:
 
 def life(code: int, what: str, *lost: int) -> Json:
     """One that ended so, with these pods lost in it."""
-    return {"since": NOON, "until": NOON + 90.0, "verdict": verdict(what, code, where="pod 2"), "lost": list(lost)}
+    when = {"since": NOON, "noticed": NOON + 89.75, "until": NOON + 90.0, "joined": NOON + 101.0, "next": NOON + 101.5}
+    return {**when, "verdict": verdict(what, code, where="pod 2"), "lost": list(lost)}
 
 
 def diagnosis(text: str) -> Json:

@@ -399,7 +399,24 @@ def test_what_does_not_count_has_a_cross_and_room_but_no_curve() -> None:
 
 def test_lives_say_why_the_run_started_again() -> None:
     assert page(ddp()).lives is None
+    ended, started = "0.2 s to end", "0.5 s to start"
     assert texts(page(lost()).lives) == [
-        ["1", "2026-03-04 12:00:00 UTC", "1 min 30 s", "rank 9 was killed by SIGKILL", "pod 2", ""],
-        ["2", "2026-03-04 12:00:00 UTC", "1 min 30 s", "a pod was lost during the run", "pod 2", "pod 2"],
+        [
+            "1",
+            "2026-03-04 12:00:00 UTC",
+            "1 min 30 s",
+            "rank 9 was killed by SIGKILL",
+            "pod 2",
+            "",
+            f"{ended}, {started}",
+        ],
+        [
+            "2",
+            "2026-03-04 12:00:00 UTC",
+            "1 min 30 s",
+            "a pod was lost during the run",
+            "pod 2",
+            "pod 2",
+            f"{ended}, 11.0 s until replaced, {started}",
+        ],
     ]

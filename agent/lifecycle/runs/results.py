@@ -99,10 +99,19 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         diagnosis=run.why.stored(judgement.end),
         name=spec.name,
         note=spec.note,
-        series=merged(run.series),
+        series=merged(run.series_of_all_lives),
         findings=(*measurements.found, *(run.gated or ()), *run.afterwards.findings),
         lives=tuple(
-            result.Life(life.since, life.until, result.verdict(life.end, ()), life.lost) for life in run.earlier
+            result.Life(
+                life.since,
+                life.noticed,
+                life.until,
+                result.verdict(life.end, ()),
+                life.lost,
+                life.joined,
+                life.next,
+            )
+            for life in run.earlier
         ),
     )
 

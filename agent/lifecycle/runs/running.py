@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agent.clinic.interface import health_sentence
 from agent.decide.ending import JobEnd, from_bug, is_told, with_failure, with_losses
@@ -18,7 +19,7 @@ from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import run_of, titled
-from agent.decide.series import PodSeries
+from agent.decide.series import PodSeries, continued
 from agent.decide.subset import pods_text
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -75,6 +76,9 @@ class Run:
         """When the run was."""
         self.earlier: tuple[LifeEnd, ...] = before.lives if before else ()
         """Its lives before this one."""
+        self._series_before = before.series_of_all_lives if before else {}
+        self._noticed: float | None = None
+        """When it was known that this life ends."""
         self.again = False
         """It is over, and the run is to start again."""
         self._is_last = False
@@ -185,6 +189,7 @@ class Run:
         """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
         if self.awaited.wait(self.run_id):
             return True
+        self._note_of_last_life(joined=self._machine.wall())
         present = self._present(self.context)
         if present.plan != self.context.plan:
             self.context = present
@@ -232,6 +237,7 @@ class Run:
 
     def _enter(self, phase: Phase, before: Phase) -> None:
         if phase >= Phase.FAILING:
+            self._noticed = self._noticed or self._machine.wall()
             self.why.stop()
         match phase:
             case Phase.PREPARING:
@@ -240,6 +246,7 @@ class Run:
             case Phase.RUNNING:
                 self._tell_open(Go(self.context.run_id))
                 self.began = self._machine.wall()
+                self._note_of_last_life(next=self.began)
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
@@ -460,9 +467,17 @@ class Run:
         """Those before this one, and this one if it is over and was not the last."""
         if self.judgement is None or self.over:
             return self.earlier
-        lost = tuple(sorted(self.course.lost))
-        this = LifeEnd(self.context.life, self.began, self._machine.wall(), self.judgement.end, lost)
+        lost, now = tuple(sorted(self.course.lost)), self._machine.wall()
+        this = LifeEnd(self.began, self._noticed or now, now, self.judgement.end, lost)
         return (*self.earlier, this)
+
+    def _note_of_last_life(self, **when: Any) -> None:
+        if self.earlier:
+            self.earlier = (*self.earlier[:-1], self.earlier[-1]._replace(**when))
+
+    @property
+    def series_of_all_lives(self) -> dict[int, PodSeries]:
+        return continued(self._series_before, self.series)
 
     def _judge(self) -> None:
         """With what was read since it was certain, which has lines of its own."""
@@ -486,7 +501,7 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        notes = [*series_notes(self.series), *self._roll_call.notes()]
+        notes = [*series_notes(self.series_of_all_lives), *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
@@ -500,7 +515,7 @@ class Run:
     def forget_output(self) -> None:
         """It is in the spools and in result.json. Kept here it would be a few MiB for each of 50 runs."""
         self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
-        self.series = {}
+        self.series = self._series_before = {}
 
     def kept(self, missing: str) -> None:
         """Its results are stored, but for those that are `missing`: who waits for it is answered."""
