@@ -33,6 +33,7 @@ class Exit(IntEnum):
     IDENTITY = 77
     SETTINGS = 78
     LIVES_OVER = 79
+    NO_PROGRESS = 80
     TIME_LIMIT = 124
     INTERRUPTED = 130
     TERMINATED = 143

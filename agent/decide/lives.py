@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from agent.decide.ending import JobEnd, is_told
+from agent.decide.ending import JobEnd, is_told, pod_of
 from agent.decide.words import lines
 from agent.errors import Exit
 
@@ -13,6 +13,8 @@ LOST = "lost"
 """What A4_RESTART_ON calls a pod that is gone; everything else in it is an exit code of a workload's process."""
 
 
+MOST_VAIN = 3
+"""Lives that may end by the program's own fault without a newer step."""
 REPLACED = frozenset({int(Exit.TRY_AGAIN), 128 + 9, int(Exit.TERMINATED)})
 """Codes of lost pods, each of which a Job with lives replaces alone."""
 
@@ -26,6 +28,8 @@ class LifeEnd(NamedTuple):
     """When the coordinator knew that it ends."""
     until: float
     """When nothing of it was left."""
+    step: int | None
+    """The newest of which its program wrote in A4_SERIES_FILE; None: of none."""
     end: JobEnd
     lost: tuple[int, ...] = ()
     """Pods that were lost in it."""
@@ -47,10 +51,36 @@ def starts_again(end: JobEnd, rank_code: int | None, lost: Collection[int], reas
     return end.code == Exit.TRY_AGAIN and (LOST if lost else str(end.code)) in wanted
 
 
-def with_code_of_job(end: JobEnd) -> JobEnd:
+def no_progress(lives: Sequence[LifeEnd]) -> str:
+    """Why a run that has had these lives would gain nothing by another one; empty: it might. A lost pod says nothing of
+    the program, and without the steps that it writes nobody knows how far it came."""
+    last = lives[-1]
+    if last.end.origin == "workload" and last.step is not None:
+        for number, one in enumerate(lives[:-1], 1):
+            if (one.step, _how(one.end)) == (last.step, _how(last.end)):
+                return f"life {number} ended in the same way at the same step, {last.step}"
+    furthest, vain = -1, 0
+    for one in lives:
+        if one.step is not None and one.step > furthest:
+            furthest, vain = one.step, 0
+        elif one.end.origin == "workload":
+            vain += 1
+    if furthest >= 0 and vain >= MOST_VAIN:
+        return f"{vain} lives have not come further than step {furthest}"
+    return ""
+
+
+def _how(end: JobEnd) -> tuple[int, str, int | None]:
+    """The pod by its index: its name changes when it is replaced."""
+    return end.code, end.what, pod_of(end.where)
+
+
+def with_code_of_job(end: JobEnd, vain: str) -> JobEnd:
     """The end of a job whose lost pods are replaced. If all pods ended with the code of a lost one, each would be
-    replaced as if it alone had been lost, and the job would have its lives again."""
-    if is_told(end) or end.code not in REPLACED:
+    replaced as if it alone had been lost, and the job would have its lives again. `vain`: why none would help it."""
+    if is_told(end) or not (vain or end.code in REPLACED):
         return end
-    why = f"exit code {Exit.LIVES_OVER} in place of {end.code}, after which every pod would be replaced"
-    return end._replace(code=int(Exit.LIVES_OVER), why=lines(end.why, why), origin="agent")
+    code = Exit.NO_PROGRESS if vain else Exit.LIVES_OVER
+    after = "may start it anew" if vain else "would replace every pod"
+    why = f"exit code {code} in place of {end.code}, after which Kubernetes {after}"
+    return end._replace(code=int(code), why=lines(end.why, why), origin="agent")

@@ -64,6 +64,12 @@ class PodSeries(NamedTuple):
     """It is there, but nothing could be read: it is empty, or no regular file."""
 
 
+def newest_step(pods: Mapping[int, PodSeries]) -> int | None:
+    """None: nothing was written."""
+    last = [line.points[-1][0] for series in pods.values() for line in series.lines if line.points]
+    return max(last, default=None)
+
+
 def continued(earlier: Mapping[int, PodSeries], later: Mapping[int, PodSeries]) -> dict[int, PodSeries]:
     """The series of all pods of a run that has started again: what it wrote before counts up to the step with which it
     began anew, and a rank may be on another pod by now."""

@@ -309,7 +309,7 @@ class Coordinator:
         self._bookings.close(run, self._leaving.store_seconds())
         self._leaving.when_kept(run.kept)
         if run.first:
-            self._announce(run.end, run.run_id)
+            self._announce(run.end, run.run_id, run.vain)
         else:
             self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end}")
             self._pod.run_logs.end()
@@ -373,13 +373,14 @@ class Coordinator:
         self._fails = True
         self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
-    def _announce(self, end: JobEnd, run_id: str = "") -> None:
-        """Fix the job's end, record it, tell every worker, and go when they have it, or sleep."""
+    def _announce(self, end: JobEnd, run_id: str = "", vain: str = "") -> None:
+        """Fix the job's end, record it, tell every worker, and go when they have it, or sleep. `vain`: why its run
+        would gain nothing by another life."""
         if self._end is not None:
             return
         self._forming.give_up()
         if self._pod.settings.lives and self._signal is None:
-            end = with_code_of_job(end)
+            end = with_code_of_job(end, vain)
         self._end = end = masked(end, self._pod.log.masked)
         self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)

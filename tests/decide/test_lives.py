@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.decide.ending import JobEnd
-from agent.decide.lives import starts_again, with_code_of_job
+from agent.decide.lives import LifeEnd, no_progress, starts_again, with_code_of_job
 from agent.decide.run_names import life_id, life_parts, run_of
 
 USUAL = "lost,75,137,143"
@@ -57,9 +57,39 @@ def test_which_ends_give_another_life(
     ],
 )
 def test_no_end_of_a_job_looks_like_that_of_lost_pods(end: JobEnd, code: int) -> None:
-    found = with_code_of_job(end)
+    found = with_code_of_job(end, "")
     assert (found.code, found.what, found.where) == (code, end.what, end.where)
     assert found == end or (found.origin, f"in place of {end.code}" in found.why) == ("agent", True)
+
+
+def test_a_job_that_makes_no_progress_has_a_code_that_kubernetes_does_not_answer() -> None:
+    found = with_code_of_job(failed(1), "3 lives have not come further than step 5")
+    assert (found.code, found.origin) == (80, "agent") and "in place of 1" in found.why
+
+
+def life(step: int | None, code: int = 137, pod: int = 4, name: str = "a", *, lost: bool = False) -> LifeEnd:
+    end = JobEnd(code, "rank 9 failed", f"pod {pod}, {name}", origin="workload")
+    return LifeEnd(0.0, 1.0, 2.0, step, LOST if lost else end)
+
+
+@pytest.mark.parametrize(
+    ("lives", "why"),
+    [
+        ([life(10), life(20)], ""),
+        ([life(10), life(10)], "life 1 ended in the same way at the same step, 10"),
+        ([life(10, name="a"), life(30), life(10, name="b")], "life 1 ended in the same way at the same step, 10"),
+        ([life(10), life(10, code=139)], ""),
+        ([life(10), life(10, pod=5)], ""),
+        ([life(10, lost=True), life(10, lost=True)], ""),
+        ([life(None), life(None), life(None), life(None)], ""),
+        ([life(10), life(9), life(8), life(7)], "3 lives have not come further than step 10"),
+        ([life(10), life(9), life(8, lost=True), life(None), life(7)], "3 lives have not come further than step 10"),
+        ([life(10), life(9), life(8), life(11), life(7)], ""),
+        ([life(10), *[life(9, lost=True)] * 5], ""),
+    ],
+)
+def test_a_run_that_gets_no_further_does_not_start_again(lives: list[LifeEnd], why: str) -> None:
+    assert no_progress(lives) == why
 
 
 def test_lives_are_told_from_runs_and_from_names() -> None:

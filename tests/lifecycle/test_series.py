@@ -78,6 +78,18 @@ def test_what_they_wrote_in_an_earlier_life_stays() -> None:
     assert moments == sorted(moments) and moments[-1] < moments[1] + 3
 
 
+def test_a_run_that_fails_at_the_same_step_again_has_no_third_life() -> None:
+    world = first_run(2, {**REPORT, "A4_LIVES": "5"})
+    world.wait(5)
+    for _ in range(2):
+        write(world, 1, record(7, 0.5))
+        world.pod(1).agent.children[-1].die(-SIGKILL)
+        world.wait(5)
+    assert world.run() == {0: 80, 1: 80}
+    found, said = result(world)["verdict"], world.pod(1).said()["why"]
+    assert found["code"] == 137 and said.startswith("life 1 ended in the same way at the same step, 7"), said
+
+
 def test_an_empty_file_is_said() -> None:
     world = reported(2)
     write(world, 1, "")

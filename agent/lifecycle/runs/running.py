@@ -14,12 +14,12 @@ from typing import Any
 from agent.clinic.interface import health_sentence
 from agent.decide.ending import JobEnd, from_bug, is_told, with_failure, with_losses
 from agent.decide.facts import Finding
-from agent.decide.lives import LifeEnd, starts_again
+from agent.decide.lives import LifeEnd, no_progress, starts_again
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import run_of, titled
-from agent.decide.series import PodSeries, continued
+from agent.decide.series import PodSeries, continued, newest_step
 from agent.decide.subset import pods_text
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -76,6 +76,8 @@ class Run:
         """When the run was."""
         self.earlier: tuple[LifeEnd, ...] = before.lives if before else ()
         """Its lives before this one."""
+        self.lives: tuple[LifeEnd, ...] = ()
+        """These and this one, if another one follows."""
         self._series_before = before.series_of_all_lives if before else {}
         self._noticed: float | None = None
         """When it was known that this life ends."""
@@ -83,6 +85,8 @@ class Run:
         """It is over, and the run is to start again."""
         self._is_last = False
         """Whatever the reason for its end, it does not start again."""
+        self.vain = ""
+        """Why another life would not help it."""
         self.until: float | None = None
         """When it was certain how it ended; None before."""
         self.course = Course(
@@ -449,7 +453,7 @@ class Run:
         """Is this the end of a life that another one follows? Nothing is read for it then that takes time."""
         may_end = Phase.OVER in NEXT[self.course.phase] and self.judgement is None
         told = self.course.cause is not None and is_told(self.course.cause)
-        if self._is_last or told or not (may_end and self.context.lives_left):
+        if self._is_last or told or not (may_end and self.context.spec.lives):
             return False
         if any(end.left for end in self.ends.values()):
             return False  # what SIGKILL has not ended may still write, and holds its devices
@@ -458,18 +462,19 @@ class Run:
         lost = {*self.course.lost, *self.awaited.lost()}
         if lost and not self._pod.settings.lives:
             return False  # nobody comes in their place
-        self.again = starts_again(judgement.end, code, lost, self._pod.settings.restart_on)
-        self.judgement = judgement if self.again else None
-        return self.again
+        if not starts_again(judgement.end, code, lost, self._pod.settings.restart_on):
+            return False
+        lives = (*self.earlier, self._life(judgement.end))
+        self.vain = no_progress(lives)
+        if self.vain or not self.context.lives_left:
+            return False
+        self.again, self.judgement, self.lives = True, judgement, lives
+        return True
 
-    @property
-    def lives(self) -> tuple[LifeEnd, ...]:
-        """Those before this one, and this one if it is over and was not the last."""
-        if self.judgement is None or self.over:
-            return self.earlier
-        lost, now = tuple(sorted(self.course.lost)), self._machine.wall()
-        this = LifeEnd(self.began, self._noticed or now, now, self.judgement.end, lost)
-        return (*self.earlier, this)
+    def _life(self, end: JobEnd) -> LifeEnd:
+        """This one, which has ended so."""
+        now, lost = self._machine.wall(), tuple(sorted(self.course.lost))
+        return LifeEnd(self.began, self._noticed or now, now, newest_step(self.series), end, lost)
 
     def _note_of_last_life(self, **when: Any) -> None:
         if self.earlier:
@@ -503,6 +508,7 @@ class Run:
             self._pod.log.error(str(judgement.end))
         notes = [*series_notes(self.series_of_all_lives), *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
+        judgement = judgement._replace(end=judgement.end._replace(why=lines(self.vain, judgement.end.why)))
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
     # What it leaves
