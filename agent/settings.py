@@ -293,7 +293,10 @@ SETTINGS = (
         "A4_LIVES", whole(0, MOST_LIVES), "0", "how often a run may start again after a pod or rank is lost; 0: never"
     ),
     Setting(
-        "A4_RESTART_ON", restart_reasons, "lost,75,137,143", "what starts it again: lost pods, exit codes of ranks"
+        "A4_RESTART_ON",
+        restart_reasons,
+        "lost,unhealthy,75,137,143",
+        "what starts it again: `lost` pods, pods that became `unhealthy`, exit codes of ranks",
     ),
     Setting("A4_REPLACEMENT_SECONDS", seconds("900"), "900", "how long it waits for the replacement of a lost pod"),
     Setting("A4_WORKLOAD_TIMEOUT_SECONDS", none_or("3600"), "0", "wall limit of a run; 0: none"),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from agent.decide.ending import JobEnd, is_told, pod_of
+from agent.decide.facts import Finding
 from agent.decide.words import lines
 from agent.errors import Exit
 
 LOST = "lost"
-"""What A4_RESTART_ON calls a pod that is gone; everything else in it is an exit code of a workload's process."""
-
+UNHEALTHY = "unhealthy"
+"""What A4_RESTART_ON calls pods that are gone, and pods whose devices broke; everything else in it is an exit code of a
+workload's process."""
 
 MOST_VAIN = 3
 """Lives that may end by the program's own fault without a newer step."""
@@ -32,30 +34,45 @@ class LifeEnd(NamedTuple):
     """The newest of which its program wrote in A4_SERIES_FILE; None: of none."""
     end: JobEnd
     lost: tuple[int, ...] = ()
-    """Pods that were lost in it."""
+    """Pods that were lost in it, or are replaced because of it."""
     joined: float | None = None
     """When all pods were there for the next one."""
     next: float | None = None
     """When that began."""
 
 
-def starts_again(end: JobEnd, rank_code: int | None, lost: Collection[int], reasons: str) -> bool:
+def starts_again(
+    end: JobEnd, rank_code: int | None, lost: Collection[int], unhealthy: Collection[int], reasons: str
+) -> bool:
     """Does the end of a life, as it was judged, give the run another one? `rank_code`: with what the rank ended that is
-    the cause, where the launcher has a code of its own; `lost`: pods that were lost in this life; `reasons`:
-    A4_RESTART_ON. What was told to end from outside never starts again."""
+    the cause, where the launcher has a code of its own; `lost`: pods that were lost in this life; `unhealthy`: see the
+    function; `reasons`: A4_RESTART_ON. What was told to end from outside never starts again."""
     wanted = reasons.split(",")
     if end.code == Exit.OK or is_told(end):
         return False
+    if unhealthy and UNHEALTHY in wanted and (end.origin == "workload" or end.code == Exit.TIME_LIMIT):
+        return True  # a program rarely knows why, and ends with 1, or hangs
     if end.origin == "workload":
         return str(rank_code or end.code) in wanted
     return end.code == Exit.TRY_AGAIN and (LOST if lost else str(end.code)) in wanted
+
+
+def unhealthy(findings: Iterable[Finding]) -> dict[int, str]:
+    """The pods whose devices broke during a life, and how: they are to be replaced. Not with pod 0 among them, whose
+    replacement would be a new job."""
+    found: dict[int, str] = {}
+    for one in findings:
+        if one.state == "bad" and one.severity == "fatal":
+            device = f" on {one.device}" if one.device else ""
+            found.setdefault(one.pod, f"{one.check}: {one.value}{device}")
+    return {} if 0 in found else found
 
 
 def no_progress(lives: Sequence[LifeEnd]) -> str:
     """Why a run that has had these lives would gain nothing by another one; empty: it might. A lost pod says nothing of
     the program, and without the steps that it writes nobody knows how far it came."""
     last = lives[-1]
-    if last.end.origin == "workload" and last.step is not None:
+    if _is_own(last) and last.step is not None:
         for number, one in enumerate(lives[:-1], 1):
             if (one.step, _how(one.end)) == (last.step, _how(last.end)):
                 return f"life {number} ended in the same way at the same step, {last.step}"
@@ -63,11 +80,16 @@ def no_progress(lives: Sequence[LifeEnd]) -> str:
     for one in lives:
         if one.step is not None and one.step > furthest:
             furthest, vain = one.step, 0
-        elif one.end.origin == "workload":
+        elif _is_own(one):
             vain += 1
     if furthest >= 0 and vain >= MOST_VAIN:
         return f"{vain} lives have not come further than step {furthest}"
     return ""
+
+
+def _is_own(life: LifeEnd) -> bool:
+    """The program has ended it by itself."""
+    return life.end.origin == "workload" and not life.lost
 
 
 def _how(end: JobEnd) -> tuple[int, str, int | None]:

@@ -156,6 +156,12 @@ class End(NamedTuple):
     """Why, if the cluster was not released: a signal, or what is broken in pod 0."""
 
 
+class Retire(NamedTuple):
+    """End, so that another pod comes in your place."""
+
+    why: str
+
+
 class TellFacts(NamedTuple):
     """Place, addresses, GPUs."""
 
@@ -245,7 +251,7 @@ class Bye(NamedTuple):
 Said = (
     Hello | Beat | Ask | Answer | TellPlan | Prepare | Go | Stop | AskEvidence | AskAlive | TellRun | Cluster
     | TellResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
-    | Bye | TellSeries | AskReadings | TellReadings | TellHealth
+    | Bye | Retire | TellSeries | AskReadings | TellReadings | TellHealth
 )  # fmt: skip
 SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | TellReadings | TellHealth | Done
 """What a pod says of its part of a run."""
@@ -254,7 +260,7 @@ SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | TellReadings
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": TellPlan, "prepare": Prepare, "go": Go, "stop": Stop,
     "ask_evidence": AskEvidence, "ask_alive": AskAlive, "ask_readings": AskReadings, "run": TellRun, "cluster": Cluster,
-    "ask": Ask, "answer": Answer, "result": TellResult, "end": End, "beat": Beat,
+    "ask": Ask, "answer": Answer, "result": TellResult, "end": End, "retire": Retire, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,

@@ -300,6 +300,9 @@ class Coordinator:
     def _close_run(self, run: Run) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
         if run.again and self._signal is None:
+            for index, why in run.lives.unhealthy.items():
+                self.roster.lost.note(index, why)
+                self.roster.say(messages.Retire(why), [index])
             self._bookings.next_life(run)
             return
         if run.again and self._signal is not None:
@@ -309,7 +312,7 @@ class Coordinator:
         self._bookings.close(run, self._leaving.store_seconds())
         self._leaving.when_kept(run.kept)
         if run.first:
-            self._announce(run.end, run.run_id, run.vain)
+            self._announce(run.end, run.run_id, run.lives.vain)
         else:
             self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end}")
             self._pod.run_logs.end()

@@ -158,8 +158,8 @@ class Worker:
                 self._questions.heard(said, self._read)
             case messages.TellResult():
                 self._result(said)
-            case messages.End():
-                self._let_go(said.told)
+            case messages.End() | messages.Retire():
+                self._let_go(said)
 
     def _plan(self, told: messages.TellPlan) -> None:
         """Keep it and confirm it. The inventory comes after: the plan needs none of it, and it takes seconds."""
@@ -208,9 +208,13 @@ class Worker:
         else:
             self._leave()
 
-    def _let_go(self, told: JobEnd | None) -> None:
+    def _let_go(self, said: messages.End | messages.Retire) -> None:
         """The coordinator needs this pod no longer. After a bug of its own it may not have told the result."""
-        self._told = self._told or told
+        if isinstance(said, messages.Retire):
+            where = self._pod.where(self._settings.index)
+            self._end_by_oneself(JobEnd(int(Exit.TRY_AGAIN), "this pod is to be replaced", where, said.why))
+            return
+        self._told = self._told or said.told
         if self._end is None:
             self.fail(PeerLost("the coordinator ended the cluster without reporting the job's result"))
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.decide.ending import JobEnd
-from agent.decide.lives import LifeEnd, no_progress, starts_again, with_code_of_job
+from agent.decide.facts import Finding
+from agent.decide.lives import LifeEnd, no_progress, starts_again, unhealthy, with_code_of_job
 from agent.decide.run_names import life_id, life_parts, run_of
 
 USUAL = "lost,75,137,143"
@@ -41,7 +42,38 @@ def failed(code: int) -> JobEnd:
 def test_which_ends_give_another_life(
     end: JobEnd, rank_code: int | None, lost: list[int], reasons: str, again: bool
 ) -> None:
-    assert starts_again(end, rank_code, lost, reasons) is again
+    assert starts_again(end, rank_code, lost, [], reasons) is again
+
+
+@pytest.mark.parametrize(
+    ("end", "again"),
+    [
+        (failed(1), True),
+        (JobEnd(124, "it hit the time limit"), True),
+        (JobEnd(78, "pods differ"), False),
+        (JobEnd(130, "it was ended"), False),
+        (JobEnd(0, "done", origin="workload"), False),
+    ],
+)
+def test_pods_that_became_unhealthy_give_another_life(end: JobEnd, again: bool) -> None:
+    assert starts_again(end, None, [2], [2], "lost,unhealthy") is again
+    assert not starts_again(end, None, [2], [2], "lost")
+
+
+BROKEN = Finding("XIDs", "bad", "fatal", 2, device="GPU 3", value="79")
+
+
+@pytest.mark.parametrize(
+    ("findings", "pods"),
+    [
+        ([BROKEN, BROKEN._replace(value="48")], {2: "XIDs: 79 on GPU 3"}),
+        ([BROKEN, BROKEN._replace(pod=1, device="")], {1: "XIDs: 79", 2: "XIDs: 79 on GPU 3"}),
+        ([BROKEN, BROKEN._replace(pod=0)], {}),
+        ([BROKEN._replace(severity="degraded"), BROKEN._replace(state="unknown")], {}),
+    ],
+)
+def test_who_is_unhealthy(findings: list[Finding], pods: dict[int, str]) -> None:
+    assert unhealthy(findings) == pods
 
 
 @pytest.mark.parametrize(

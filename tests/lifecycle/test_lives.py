@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fake.pod import KILLED
+from tests.fake.pod import COUNTED, KILLED
 from tests.fake.process import FOREVER, FakeChild, Life
 from tests.fake.world import FakeWorld, all_are, first_run
 from tests.laws import examples
+from tests.lifecycle.test_health import DOWN
+from tests.lifecycle.test_results import REPORT, result
 from tests.lifecycle.test_submitted import printed
 
 LIVES = {"A4_LIVES": "2"}
@@ -70,6 +72,29 @@ def test_a_killed_pod_is_replaced_and_the_others_stay() -> None:
     assert "pod 2, replacement-2, node node-99, has 10.9.0.2 now; 10.0.0.3 before" in world.pod(0).log.getvalue()
     assert "/run/a4-agent/results/pod-logs/worker-2-life-2.log" in world.pod(2).stored, "that of the lost pod stays"
     assert world.last() < 15, world.dump()
+
+
+@pytest.mark.parametrize(("sick", "spared"), [({2}, {0, 1}), ({0, 2}, {0, 1, 2})])
+def test_a_pod_whose_devices_broke_is_replaced(sick: set[int], spared: set[int]) -> None:
+    """Its rank, and those of others, end with codes that alone give no life. Pod 0 has no replacement but a new job."""
+    world = first_run(3, {**REPORT, **LIVES})
+    agents = {pod.index: pod.agent for pod in world.pods}
+    for index in sick:
+        world.pod(index).readings = [COUNTED, DOWN]
+    world.wait(60)
+    programs(world, 1)[-1].die(1)
+    ends_after(world, 4)
+    replace(world, 2, 12.0)
+    codes = world.run()
+    assert {pod.index for pod in world.pods if pod.agent is agents[pod.index]} == spared, world.dump()
+    found = result(world)
+    if 0 in sick:
+        assert codes == all_are(1, 3) and "lives" not in found
+        return
+    assert codes == all_are(0, 3), world.dump()
+    (life,) = found["lives"]
+    assert life["lost"] == [2] and life["verdict"]["code"] == 1
+    assert "is lost: RDMA link went down: 1 in 60 s on mlx5_0/1" in world.pod(0).log.getvalue()
 
 
 def test_two_pods_at_once_and_a_third_while_they_are_waited_for() -> None:

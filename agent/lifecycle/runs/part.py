@@ -262,7 +262,7 @@ class RunPart:
     def kill(self) -> None:
         """No more patience."""
         self._note_stop()
-        self._at_once = self._health.hurried = True
+        self._at_once = True
         self._stop_process(self._shares.kill)
         self._kill_process()
 

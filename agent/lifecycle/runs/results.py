@@ -111,7 +111,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
                 life.joined,
                 life.next,
             )
-            for life in run.earlier
+            for life in run.lives.earlier
         ),
     )
 

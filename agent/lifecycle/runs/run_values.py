@@ -45,7 +45,7 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
         note=note,
         command=command,
         life=run.context.life if run.context.spec.lives else None,
-        ended_by=pod.log.masked(str(run.earlier[-1].end._replace(why=""))) if run.earlier else None,
+        ended_by=pod.log.masked(str(run.lives.earlier[-1].end._replace(why=""))) if run.lives.earlier else None,
         awaits=run.awaited_pods or None,
     )
     return summary if run.until is None else summary.ended(run.until, run.end)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from agent.clinic.interface import health_sentence
 from agent.decide.ending import JobEnd, from_bug, is_told, with_failure, with_losses
 from agent.decide.facts import Finding
-from agent.decide.lives import LifeEnd, no_progress, starts_again
+from agent.decide.lives import unhealthy
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import run_of, titled
-from agent.decide.series import PodSeries, continued, newest_step
+from agent.decide.series import PodSeries
 from agent.decide.subset import pods_text
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -31,6 +30,7 @@ from agent.lifecycle.runs.course import NEXT, Course, Phase
 from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, outcome, warned
+from agent.lifecycle.runs.lives import Lives
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.merged_series import series_notes
 from agent.lifecycle.runs.preparations import Preparations
@@ -74,19 +74,11 @@ class Run:
         """When this life was booked or, once it was, told to go, in seconds since 1970."""
         self.since: float = before.since if before else self.began
         """When the run was."""
-        self.earlier: tuple[LifeEnd, ...] = before.lives if before else ()
-        """Its lives before this one."""
-        self.lives: tuple[LifeEnd, ...] = ()
-        """These and this one, if another one follows."""
-        self._series_before = before.series_of_all_lives if before else {}
-        self._noticed: float | None = None
-        """When it was known that this life ends."""
+        self.lives: Lives = Lives(
+            pod, context, before.lives.ended if before else (), before.series_of_all_lives if before else {}
+        )
         self.again = False
         """It is over, and the run is to start again."""
-        self._is_last = False
-        """Whatever the reason for its end, it does not start again."""
-        self.vain = ""
-        """Why another life would not help it."""
         self.until: float | None = None
         """When it was certain how it ended; None before."""
         self.course = Course(
@@ -193,7 +185,7 @@ class Run:
         """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
         if self.awaited.wait(self.run_id):
             return True
-        self._note_of_last_life(joined=self._machine.wall())
+        self.lives.joined()
         present = self._present(self.context)
         if present.plan != self.context.plan:
             self.context = present
@@ -206,11 +198,11 @@ class Run:
         lost = self.awaited.lost()
         if self.course.phase is not Phase.BOOKED or not lost:
             return
-        self._is_last = True
+        self.lives.is_last = True
         what = f"no replacement of {pods_text(lost)} came within {self._pod.settings.replacement:g} s"
         index = min(lost)
         end = JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), lost[index])
-        end = self.earlier[-1].end if self.earlier else end
+        end = self.lives.earlier[-1].end if self.lives.earlier else end
         self.cancel(end._replace(why=lines(what, end.why)))
 
     def _gated(self, refused: JobEnd | None, found: tuple[Finding, ...]) -> None:
@@ -241,7 +233,7 @@ class Run:
 
     def _enter(self, phase: Phase, before: Phase) -> None:
         if phase >= Phase.FAILING:
-            self._noticed = self._noticed or self._machine.wall()
+            self.lives.notice()
             self.why.stop()
         match phase:
             case Phase.PREPARING:
@@ -250,7 +242,7 @@ class Run:
             case Phase.RUNNING:
                 self._tell_open(Go(self.context.run_id))
                 self.began = self._machine.wall()
-                self._note_of_last_life(next=self.began)
+                self.lives.begun(self.began)
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
@@ -409,6 +401,7 @@ class Run:
             assert self.judgement is not None
             self.end_as(with_failure(end, self.judgement.end))
         elif self._parts_over:
+            self.lives.is_last = True
             self.afterwards.stop(told=True)
             self._judge_if_over()
         else:
@@ -435,54 +428,45 @@ class Run:
     def _judge_if_over(self) -> None:
         if self.course.waits:
             return
-        if self._starts_again():
+        if self._starts_again({}):
             self._follow(self.course.to(Phase.OVER))
             return
         if self.afterwards.waits_for_dumps(self.course, self.ends):
             return
         waits = self.afterwards.waits_for_devices(self.course, self.ends)
         if not waits:
+            self._starts_again(unhealthy(self.afterwards.findings))
             self._follow(self.course.to(Phase.OVER))
         elif self.judgement is None:
-            self.judgement, self.waits = self._judged(), waits
-            self.said = True
+            judgement = self._judged()
+            if self._may_start_again() and self.lives.may_go_on(judgement.end):
+                return  # a pod may be found unhealthy
+            self.judgement, self.waits, self.said = judgement, waits, True
             self._early(self)
             self.certain.happen()
 
-    def _starts_again(self) -> bool:
-        """Is this the end of a life that another one follows? Nothing is read for it then that takes time."""
-        may_end = Phase.OVER in NEXT[self.course.phase] and self.judgement is None
-        told = self.course.cause is not None and is_told(self.course.cause)
-        if self._is_last or told or not (may_end and self.context.spec.lives):
+    def _starts_again(self, unhealthy: Mapping[int, str]) -> bool:
+        """Is this the end of a life that another one follows? Without `unhealthy` pods nothing is read for it that
+        takes time."""
+        if not self._may_start_again():
             return False
-        if any(end.left for end in self.ends.values()):
-            return False  # what SIGKILL has not ended may still write, and holds its devices
         judgement = self._judged()
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self.awaited.lost()}
-        if lost and not self._pod.settings.lives:
-            return False  # nobody comes in their place
-        if not starts_again(judgement.end, code, lost, self._pod.settings.restart_on):
-            return False
-        lives = (*self.earlier, self._life(judgement.end))
-        self.vain = no_progress(lives)
-        if self.vain or not self.context.lives_left:
-            return False
-        self.again, self.judgement, self.lives = True, judgement, lives
-        return True
+        if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, self.series):
+            self.again, self.judgement = True, judgement
+        return self.again
 
-    def _life(self, end: JobEnd) -> LifeEnd:
-        """This one, which has ended so."""
-        now, lost = self._machine.wall(), tuple(sorted(self.course.lost))
-        return LifeEnd(self.began, self._noticed or now, now, newest_step(self.series), end, lost)
-
-    def _note_of_last_life(self, **when: Any) -> None:
-        if self.earlier:
-            self.earlier = (*self.earlier[:-1], self.earlier[-1]._replace(**when))
+    def _may_start_again(self) -> bool:
+        told = self.course.cause is not None and is_told(self.course.cause)
+        if told or not self.lives.may_be or self.judgement is not None or Phase.OVER not in NEXT[self.course.phase]:
+            return False
+        # What SIGKILL has not ended may still write, and holds its devices.
+        return not any(end.left for end in self.ends.values())
 
     @property
-    def series_of_all_lives(self) -> dict[int, PodSeries]:
-        return continued(self._series_before, self.series)
+    def series_of_all_lives(self) -> Mapping[int, PodSeries]:
+        return self.lives.with_series(self.series)
 
     def _judge(self) -> None:
         """With what was read since it was certain, which has lines of its own."""
@@ -508,7 +492,7 @@ class Run:
             self._pod.log.error(str(judgement.end))
         notes = [*series_notes(self.series_of_all_lives), *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
-        judgement = judgement._replace(end=judgement.end._replace(why=lines(self.vain, judgement.end.why)))
+        judgement = judgement._replace(end=judgement.end._replace(why=lines(self.lives.vain, judgement.end.why)))
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
     # What it leaves
@@ -521,7 +505,7 @@ class Run:
     def forget_output(self) -> None:
         """It is in the spools and in result.json. Kept here it would be a few MiB for each of 50 runs."""
         self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
-        self.series = self._series_before = {}
+        self.series = self.lives.series = {}
 
     def kept(self, missing: str) -> None:
         """Its results are stored, but for those that are `missing`: who waits for it is answered."""

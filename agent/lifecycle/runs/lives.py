@@ -1,0 +1,82 @@
+"""The lives of a run: what is kept of those before this one, and whether another one follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from agent.decide.ending import JobEnd
+from agent.decide.lives import LifeEnd, no_progress, starts_again
+from agent.decide.series import PodSeries, continued, newest_step
+from agent.lifecycle.pod.pod import Pod
+from agent.workloads.base import RunContext
+
+
+class Lives:
+    """`earlier` are over; `series` is what programs wrote of themselves in them, by pod."""
+
+    def __init__(
+        self, pod: Pod, context: RunContext, earlier: tuple[LifeEnd, ...], series: Mapping[int, PodSeries]
+    ) -> None:
+        self._pod = pod
+        self.may_be = bool(context.spec.lives)
+        """This life may be followed by another one, or would be if some were left."""
+        self._left = context.lives_left
+        self.earlier = earlier
+        self.series = series
+        self.ended: tuple[LifeEnd, ...] = ()
+        """These and this one, once that is over, unless nothing could follow it."""
+        self.unhealthy: Mapping[int, str] = {}
+        """Pods that are to be replaced before the next one, and why."""
+        self.vain = ""
+        """Why another one would not help."""
+        self.is_last = False
+        """Whatever the reason for its end, no other follows."""
+        self._noticed: float | None = None
+
+    def notice(self) -> None:
+        """It is known that this life ends."""
+        self._noticed = self._noticed or self._pod.machine.wall()
+
+    def joined(self) -> None:
+        """All pods are there for it."""
+        self._note(joined=self._pod.machine.wall())
+
+    def begun(self, when: float) -> None:
+        self._note(next=when)
+
+    def _note(self, **when: Any) -> None:
+        """How long after the last life that was."""
+        if self.earlier:
+            self.earlier = (*self.earlier[:-1], self.earlier[-1]._replace(**when))
+
+    def with_series(self, series: Mapping[int, PodSeries]) -> Mapping[int, PodSeries]:
+        """The `series` of this life as the continuation of those of earlier ones."""
+        return continued(self.series, series)
+
+    def may_go_on(self, end: JobEnd) -> bool:
+        """Would another one follow such an end if a pod were unhealthy?"""
+        settings = self._pod.settings
+        may = self._left > 0 and settings.lives > 0 and not self.is_last
+        return may and starts_again(end, None, (), [self._pod.settings.index], settings.restart_on)
+
+    def go_on(
+        self,
+        since: float,
+        end: JobEnd,
+        rank_code: int | None,
+        lost: Collection[int],
+        unhealthy: Mapping[int, str],
+        series: Mapping[int, PodSeries],
+    ) -> bool:
+        """Does another life follow this one, which began at `since` and has ended so? See `starts_again`."""
+        settings, now = self._pod.settings, self._pod.machine.wall()
+        lost = {*lost, *unhealthy}
+        if self.is_last or (lost and not settings.lives):  # nobody comes in their place
+            return False
+        if not starts_again(end, rank_code, lost, unhealthy, settings.restart_on):
+            return False
+        this = LifeEnd(since, self._noticed or now, now, newest_step(series), end, tuple(sorted(lost)))
+        self.ended, self.unhealthy = (*self.earlier, this), unhealthy
+        self.vain = no_progress(self.ended)
+        return not self.vain and self._left > 0
