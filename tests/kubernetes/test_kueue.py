@@ -88,12 +88,13 @@ def queue(bed: Bed, namespace: str) -> Iterator[str]:
     bed.plane.kubectl("delete", "priorityclass", f"urgent-{namespace}")
 
 
-def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queue: str) -> None:
+@pytest.mark.parametrize(("job", "lives"), [("low", "0"), ("low-with-lives", "2")])
+def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queue: str, job: str, lives: str) -> None:
     """The first job is placed in one block, gives way to an urgent one, and is admitted again when that is gone: as all
     its pods have ended with 143, also those that slept after a run that was good, the Job makes each of them again.
     What came of the first admission stays."""
-    bed.install("low", namespace, {**FOUR, "task_script": "", "queue": queue}, *BUCKET)
-    pods = bed.formed("low", namespace, 4)
+    bed.install(job, namespace, {**FOUR, "task_script": "", "queue": queue, "workload.lives": lives}, *BUCKET)
+    pods = bed.formed(job, namespace, 4)
     stand = places()
     assert len({stand[pod["spec"]["nodeName"]][1] for pod in pods}) == 1
     told = json.loads(bed.execute(namespace, pods[0]["metadata"]["name"], "a4-agent", "topology", "--json").stdout)
@@ -102,22 +103,22 @@ def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queu
     }
 
     bed.until_asleep(namespace, pods)
-    epoch, (first,) = results(bed, namespace, pods[0])
+    epoch, (first,) = results(bed, namespace, pods[0], job)
     with bed.codes(namespace) as codes:
         bed.install("high", namespace, {**EIGHT, "queue": queue, "priorityClassName": f"urgent-{namespace}"})
         old = {pod["metadata"]["uid"]: 143 for pod in pods}
-        bed.until("low is preempted", lambda: old.keys() <= codes().keys())
+        bed.until("it is preempted", lambda: old.keys() <= codes().keys())
         assert codes() == old
-    (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
+    (jobset,) = bed.get("jobsets", namespace, f"--field-selector=metadata.name={job}")
     assert jobset["spec"]["suspend"] is True
     bed.formed("high", namespace, 8)
     bed.helm("uninstall", "high", "--namespace", namespace)
-    back = bed.formed("low", namespace, 4)
+    back = bed.formed(job, namespace, 4)
     assert not {pod["metadata"]["uid"] for pod in back} & old.keys()
-    (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
+    (jobset,) = bed.get("jobsets", namespace, f"--field-selector=metadata.name={job}")
     assert jobset["status"]["restarts"] == 0
     bed.until_asleep(namespace, back)
-    assert results(bed, namespace, back[0]) == (epoch, [first, ANY])
+    assert results(bed, namespace, back[0], job) == (epoch, [first, ANY])
 
 
 def test_a_pod_of_an_earlier_admission_does_not_join_a_later_one(bed: Bed, namespace: str, queue: str) -> None:
@@ -169,9 +170,9 @@ def waits_for(bed: Bed, namespace: str, before: list[Object]) -> list[str]:
     return new if told and list(json.loads(told)["missing"]) == ["2"] else []
 
 
-def results(bed: Bed, namespace: str, pod: Object) -> tuple[str, list[str]]:
-    """The epoch of `low`, and the runs of which there are results, those at the top first."""
-    below = "find /gcs/testbed-logs/low -name result.json | sort | xargs cat"
+def results(bed: Bed, namespace: str, pod: Object, job: str) -> tuple[str, list[str]]:
+    """The epoch of the job, and the runs of which there are results, those at the top first."""
+    below = f"find /gcs/testbed-logs/{job} -name result.json | sort | xargs cat"
     text = bed.execute(namespace, pod["metadata"]["name"], "sh", "-c", below).stdout
     found = [(each["epoch"], each["run"]) for each in values(text)]
     (epoch,) = {epoch for epoch, _ in found}

@@ -66,6 +66,23 @@ def test_lost_pods_are_replaced_and_the_others_stay(bed: Bed, namespace: str) ->
     assert "life 2" in bed.log_of(namespace, first["metadata"]["name"])
 
 
+def test_a_pod_is_replaced_when_its_dead_node_is_given_up(bed: Bed, namespace: str) -> None:
+    install(bed, namespace, GOES_ON, 3, lives="1")
+    old = bed.formed("job", namespace, 3)
+    node, taint = old[2]["spec"]["nodeName"], "node.kubernetes.io/out-of-service"
+    bed.order("die", node)
+    try:
+        bed.until("it is to be deleted", lambda: "deletionTimestamp" in bed.pods("job", namespace)[2]["metadata"])
+        bed.plane.kubectl("taint", "nodes", node, f"{taint}=nodeshutdown:NoExecute")
+        assert bed.ended("job", namespace) == "Completed"
+    finally:
+        bed.order("reboot", node)
+        bed.plane.kubectl("taint", "nodes", node, f"{taint}-")
+    good = bed.pods("job", namespace)
+    assert uids(old) & uids(good) == uids(old[:2]) and len(good) == 3
+    assert restarts(bed, namespace) == 0
+
+
 def test_a_pod_that_is_lost_when_the_job_is_done_does_not_count(bed: Bed, namespace: str) -> None:
     install(bed, namespace, IS_DONE, 2, lives="2")
     first, second = (pod["metadata"]["name"] for pod in bed.formed("job", namespace, 2))
