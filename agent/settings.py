@@ -296,7 +296,7 @@ SETTINGS = (
         "A4_RESTART_ON",
         restart_reasons,
         "lost,unhealthy,75,137,143",
-        "what starts it again: `lost` pods, pods that became `unhealthy`, exit codes of ranks",
+        "what starts it again: `lost` pods, pods that became `unhealthy`, exit codes of ranks, and `stalled`",
     ),
     Setting("A4_REPLACEMENT_SECONDS", seconds("900"), "900", "how long it waits for the replacement of a lost pod"),
     Setting("A4_WORKLOAD_TIMEOUT_SECONDS", none_or("3600"), "0", "wall limit of a run; 0: none"),

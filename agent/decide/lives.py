@@ -12,8 +12,9 @@ from agent.errors import Exit
 
 LOST = "lost"
 UNHEALTHY = "unhealthy"
-"""What A4_RESTART_ON calls pods that are gone, and pods whose devices broke; everything else in it is an exit code of a
-workload's process."""
+STALLED = "stalled"
+"""What A4_RESTART_ON calls pods that are gone, pods whose devices broke, and a run that printed nothing for too long;
+everything else in it is an exit code of a workload's process."""
 
 MOST_VAIN = 3
 """Lives that may end by the program's own fault without a newer step."""
@@ -41,20 +42,30 @@ class LifeEnd(NamedTuple):
     """When that began."""
 
 
-def starts_again(
-    end: JobEnd, rank_code: int | None, lost: Collection[int], unhealthy: Collection[int], reasons: str
-) -> bool:
-    """Does the end of a life, as it was judged, give the run another one? `rank_code`: with what the rank ended that is
-    the cause, where the launcher has a code of its own; `lost`: pods that were lost in this life; `unhealthy`: see the
-    function; `reasons`: A4_RESTART_ON. What was told to end from outside never starts again."""
-    wanted = reasons.split(",")
+def reasons(
+    end: JobEnd,
+    rank_code: int | None = None,
+    *,
+    lost: Collection[int] = (),
+    unhealthy: Collection[int] = (),
+    stalled: bool = False,
+) -> set[str]:
+    """Which words in A4_RESTART_ON would give another life to a run whose life was judged so; none where it was told to
+    end from outside. `rank_code`: with what the rank ended that is the cause, where the launcher has a code of its own;
+    `lost`: pods that were lost in this life; `unhealthy`: see the function; `stalled`: it printed nothing for too long.
+    """
     if end.code == Exit.OK or is_told(end):
-        return False
-    if unhealthy and UNHEALTHY in wanted and (end.origin == "workload" or end.code == Exit.TIME_LIMIT):
-        return True  # a program rarely knows why, and ends with 1, or hangs
-    if end.origin == "workload":
-        return str(rank_code or end.code) in wanted
-    return end.code == Exit.TRY_AGAIN and (LOST if lost else str(end.code)) in wanted
+        return set()
+    is_own, found = end.origin == "workload", set()
+    if unhealthy and (is_own or end.code == Exit.TIME_LIMIT):
+        found.add(UNHEALTHY)  # a program rarely knows why, and ends with 1, or hangs
+    if stalled and end.code == Exit.TIME_LIMIT:
+        found.add(STALLED)
+    if is_own:
+        found.add(str(rank_code or end.code))
+    elif end.code == Exit.TRY_AGAIN:
+        found.add(LOST if lost else str(end.code))
+    return found
 
 
 def unhealthy(findings: Iterable[Finding]) -> dict[int, str]:

@@ -123,8 +123,8 @@ def names(text: str) -> str:
 
 restart_reasons = Parser(
     lambda text: ",".join(dict.fromkeys(text.lower().replace(",", " ").split())),
-    r"(?i:\s*((lost|unhealthy|[1-9][0-9]{0,2})(\s*,\s*|\s+|\s*$))*)",
-    "`lost`, `unhealthy` and exit codes, such as lost,unhealthy,75,137,143",
+    r"(?i:\s*((lost|unhealthy|stalled|[1-9][0-9]{0,2})(\s*,\s*|\s+|\s*$))*)",
+    "`lost`, `unhealthy`, `stalled` and exit codes, such as lost,unhealthy,75,137,143",
 )
 """Words with a comma between them; empty: nothing starts a run again."""
 path = matching(r"/[^\0\n]*", "an absolute path")

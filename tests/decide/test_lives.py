@@ -6,7 +6,7 @@ import pytest
 
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Finding
-from agent.decide.lives import LifeEnd, no_progress, starts_again, unhealthy, with_code_of_job
+from agent.decide.lives import LifeEnd, no_progress, reasons, unhealthy, with_code_of_job
 from agent.decide.run_names import life_id, life_parts, run_of
 
 USUAL = "lost,75,137,143"
@@ -18,7 +18,7 @@ def failed(code: int) -> JobEnd:
 
 
 @pytest.mark.parametrize(
-    ("end", "rank_code", "lost", "reasons", "again"),
+    ("end", "rank_code", "lost", "wanted", "again"),
     [
         (LOST, None, [2], USUAL, True),
         (LOST, None, [2], "75,137", False),
@@ -40,9 +40,9 @@ def failed(code: int) -> JobEnd:
     ],
 )
 def test_which_ends_give_another_life(
-    end: JobEnd, rank_code: int | None, lost: list[int], reasons: str, again: bool
+    end: JobEnd, rank_code: int | None, lost: list[int], wanted: str, again: bool
 ) -> None:
-    assert starts_again(end, rank_code, lost, [], reasons) is again
+    assert bool(reasons(end, rank_code, lost=lost) & set(wanted.split(","))) is again
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,13 @@ def test_which_ends_give_another_life(
     ],
 )
 def test_pods_that_became_unhealthy_give_another_life(end: JobEnd, again: bool) -> None:
-    assert starts_again(end, None, [2], [2], "lost,unhealthy") is again
-    assert not starts_again(end, None, [2], [2], "lost")
+    assert ("unhealthy" in reasons(end, lost=[2], unhealthy=[2])) is again
+    assert not {"unhealthy", "lost"} & reasons(end, lost=[2])
+
+
+def test_a_limit_of_silence_is_another_reason_than_one_of_time() -> None:
+    end = JobEnd(124, "script hit the limit of 200 s without a line of output")
+    assert reasons(end, stalled=True) == {"stalled"} and not reasons(end)
 
 
 BROKEN = Finding("XIDs", "bad", "fatal", 2, device="GPU 3", value="79")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from agent.decide.ending import JobEnd
-from agent.decide.lives import LifeEnd, no_progress, starts_again
+from agent.decide.lives import UNHEALTHY, LifeEnd, no_progress, reasons
 from agent.decide.series import PodSeries, continued, newest_step
 from agent.lifecycle.pod.pod import Pod
 from agent.workloads.base import RunContext
@@ -22,6 +22,7 @@ class Lives:
         self.may_be = bool(context.spec.lives)
         """This life may be followed by another one, or would be if some were left."""
         self._left = context.lives_left
+        self._wanted = set(pod.settings.restart_on.split(","))
         self.earlier = earlier
         self.series = series
         self.ended: tuple[LifeEnd, ...] = ()
@@ -56,9 +57,8 @@ class Lives:
 
     def may_go_on(self, end: JobEnd) -> bool:
         """Would another one follow such an end if a pod were unhealthy?"""
-        settings = self._pod.settings
-        may = self._left > 0 and settings.lives > 0 and not self.is_last
-        return may and starts_again(end, None, (), [self._pod.settings.index], settings.restart_on)
+        may = self._left > 0 and self._pod.settings.lives > 0 and not self.is_last
+        return may and UNHEALTHY in self._wanted & reasons(end, unhealthy=[self._pod.settings.index])
 
     def go_on(
         self,
@@ -68,13 +68,14 @@ class Lives:
         lost: Collection[int],
         unhealthy: Mapping[int, str],
         series: Mapping[int, PodSeries],
+        *,
+        stalled: bool,
     ) -> bool:
-        """Does another life follow this one, which began at `since` and has ended so? See `starts_again`."""
-        settings, now = self._pod.settings, self._pod.machine.wall()
-        lost = {*lost, *unhealthy}
-        if self.is_last or (lost and not settings.lives):  # nobody comes in their place
+        """Does another life follow this one, which began at `since` and has ended so? See `reasons`."""
+        now, lost = self._pod.machine.wall(), {*lost, *unhealthy}
+        if self.is_last or (lost and not self._pod.settings.lives):  # nobody comes in their place
             return False
-        if not starts_again(end, rank_code, lost, unhealthy, settings.restart_on):
+        if not self._wanted & reasons(end, rank_code, lost=lost, unhealthy=unhealthy, stalled=stalled):
             return False
         this = LifeEnd(since, self._noticed or now, now, newest_step(series), end, tuple(sorted(lost)))
         self.ended, self.unhealthy = (*self.earlier, this), unhealthy

@@ -453,7 +453,8 @@ class Run:
         judgement = self._judged()
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self.awaited.lost()}
-        if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, self.series):
+        stalled = self.why.found is not None and self.why.found.trigger == "stall"
+        if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, self.series, stalled=stalled):
             self.again, self.judgement = True, judgement
         return self.again
 
