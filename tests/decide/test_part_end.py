@@ -28,7 +28,7 @@ ends = st.builds(
     notes=st.dictionaries(st.text(max_size=3), texts, max_size=2),
     versions=st.just({"torch": "2.8.0"}),
     series=st.none() | texts.map(lambda text: PodSeries(quote=text)),
-    ranks=st.dictionaries(st.integers(0, 9), st.builds(RankEnd, st.integers(0, 255)), max_size=3),
+    ranks=st.dictionaries(st.integers(0, 9), st.integers(0, 255).map(RankEnd), max_size=3),
 )
 
 
