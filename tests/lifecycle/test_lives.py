@@ -97,13 +97,18 @@ def test_a_pod_whose_devices_broke_is_replaced(sick: set[int], spared: set[int])
     assert "is lost: RDMA link went down: 1 in 60 s on mlx5_0/1" in world.pod(0).log.getvalue()
 
 
-@pytest.mark.parametrize(("reasons", "lives"), [("lost", ["1"]), ("lost,stalled", ["1", "2"])])
+@pytest.mark.parametrize(("reasons", "lives"), [("lost", ["1"]), ("lost,stalled", ["1", "2", "3"])])
 def test_a_run_that_stands_still_starts_again_where_that_is_wished_for(reasons: str, lives: list[str]) -> None:
+    """What was seen in each life stays."""
     world = first_run(env={**LIVES, "A4_RESTART_ON": reasons, "A4_STALL_TIMEOUT_SECONDS": "200"})
-    world.wait(195)
+    world.wait(300)
     ends_after(world, 4)
     assert world.run() == all_are(0 if "2" in lives else 124), world.dump()
     assert [child.launch.env["A4_LIFE"] for child in programs(world, 1)] == lives
+    kept = {path.rpartition("/")[2] for path in world.pod(1).stored if "/evidence/" in path}
+    assert kept == {"worker-1.txt", *(f"worker-1-life-{life}.txt" for life in lives[1:-1])}
+    run = programs(world, 1)[0].launch.env["A4_RUN"].removesuffix(".1")
+    assert f"/run/a4-agent/runs/{run}/evidence.txt" in world.pod(1).agent.files
 
 
 def test_two_pods_at_once_and_a_third_while_they_are_waited_for() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from agent.clinic.interface import LookAnswer, PodRecords, Question, as_evidence, look_argv, read_look
 from agent.decide.messages import Evidence
+from agent.decide.run_names import life_parts
 from agent.decide.tail import last_words
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import RunPart
@@ -59,10 +60,10 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
 
 
 def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:
-    masker, directory = pod.log.masker, part.context.run_dir
+    masker, (run, life) = pod.log.masker, life_parts(part.context.run_id)
     # Masked before lines are cut: the beginning of a secret must not stay.
     words = last_words(masker.value(pod.machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
     text = masker.text(seen.text) + (f"\n{words}" if words else "")
-    path = f"{directory}/evidence.txt"
+    path = f"{pod.dir.run(run)}/evidence.txt"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
-    pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
+    pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}{f'-life-{life}' if life > 1 else ''}.txt", text)

@@ -18,6 +18,7 @@ from agent.clinic.interface import APART_SECONDS, Collected, PodRecords, diagnos
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
+from agent.decide.run_names import run_of
 from agent.decide.words import lines
 from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
@@ -198,7 +199,7 @@ class Why:
         if silent := sorted(self._awaited() - set(found)):
             said.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
         text = "\n".join(said)
-        directory = f"{self._pod.dir.run(self._context.run_id)}/evidence.txt"
+        directory = f"{self._pod.dir.run(run_of(self._context.run_id))}/evidence.txt"
         cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
         return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"
 
