@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.machine.api import Machine
+from agent.machine.api import Clock
 
 REPORT_SECONDS = 30.0
 """Whoever waits for pods says after each of these for whom, in the log or to the command that asks."""
@@ -50,13 +50,13 @@ class Settling:
     The job then ends 143, as it was told to, and not 75, which would be a reason to start it again.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._until = 0.0
 
     def begin(self) -> None:
         """A worker was told to end."""
-        self._until = self._machine.now() + SETTLE_SECONDS
+        self._until = self._clock.now() + SETTLE_SECONDS
 
     def end(self) -> None:
         """Our own signal has come."""
@@ -64,4 +64,4 @@ class Settling:
 
     def when_over(self, action: Callable[[], None]) -> None:
         """Call it then, by the loop in any case."""
-        self._machine.later(max(0.0, self._until - self._machine.now()), action)
+        self._clock.later(max(0.0, self._until - self._clock.now()), action)

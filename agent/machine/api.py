@@ -187,8 +187,8 @@ class GuardProcess(Protocol):
         """Nothing of the run is left. No further callback comes from it."""
 
 
-class Machine(Protocol):
-    """The machine as the lifecycle sees it."""
+class Clock(Protocol):
+    """Time, and what comes back later in the agent's one loop."""
 
     def now(self) -> float:
         """Seconds on a clock that never jumps."""
@@ -197,6 +197,14 @@ class Machine(Protocol):
         """Seconds since 1970; for people only, nothing is decided by it."""
 
     def later(self, seconds: float, action: Callable[[], None]) -> Timer: ...
+
+    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
+        """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it. Where no
+        more threads can be had, `refused` gets why."""
+
+
+class Network(Protocol):
+    """Other pods, this pod's own commands, and where this pod is."""
 
     def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
         """Look up the IPv4 address of each name in parallel; `done(name, answer)` once per name."""
@@ -218,15 +226,12 @@ class Machine(Protocol):
 
     def hostname(self) -> str: ...
 
-    def gpu_count(self) -> int: ...
+    def port_holder(self, address: str, port: int) -> str:
+        """The program that listens there, in words; empty when none does."""
 
-    def core_count(self) -> int: ...
 
-    def memory_kills(self) -> int:
-        """How many processes of this pod the kernel has killed because memory had run out."""
-
-    def raise_file_limit(self) -> None:
-        """Allow this process as many open files as it may have: each peer takes three."""
+class Processes(Protocol):
+    """Programs that this pod starts, asks and ends."""
 
     def find_program(self, name: str, path: str) -> str | None:
         """Absolute path of a program on the search path `path`."""
@@ -253,18 +258,6 @@ class Machine(Protocol):
 
         What it writes goes to `output` as (1 or 2, bytes). One whose output is `emitted` has to wait with writing
         while `emit` is far behind. Raises OSError or ValueError when it cannot be started.
-        """
-
-    def emit(self, stream: int, data: bytes) -> None:
-        """Write to the agent's own stdout (1) or stderr (2), in order; never blocks, never raises."""
-
-    def spool(self, directory: str, limit: int) -> Spool:
-        """Begin a spool, anew if there was one; all spools together have at most `limit` bytes. Raises OSError."""
-
-    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
-        """Frames from `offset` on, about `most` bytes, none written before `since` (seconds since 1970).
-
-        None when there is no such spool.
         """
 
     def start_keeper(
@@ -311,8 +304,28 @@ class Machine(Protocol):
         `done(count, left)` follows `seconds` after SIGKILL at most.
         """
 
-    def port_holder(self, address: str, port: int) -> str:
-        """The program that listens there, in words; empty when none does."""
+    def memory_kills(self) -> int:
+        """How many processes of this pod the kernel has killed because memory had run out."""
+
+
+class Output(Protocol):
+    """What goes to stdout and stderr, and the spools that keep it."""
+
+    def emit(self, stream: int, data: bytes) -> None:
+        """Write to the agent's own stdout (1) or stderr (2), in order; never blocks, never raises."""
+
+    def spool(self, directory: str, limit: int) -> Spool:
+        """Begin a spool, anew if there was one; all spools together have at most `limit` bytes. Raises OSError."""
+
+    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
+        """Frames from `offset` on, about `most` bytes, none written before `since` (seconds since 1970).
+
+        None when there is no such spool.
+        """
+
+
+class Files(Protocol):
+    """Small files of this pod. What may lie on a server that hangs is for `Clock.aside`, or for a keeper."""
 
     def exists(self, path: str) -> bool:
         """Is a file or directory there?"""
@@ -329,10 +342,6 @@ class Machine(Protocol):
     def read_ends(self, path: str, most: int) -> dict[str, str]:
         """Name → text of the files in a directory, of long ones the first and the last `most` bytes; empty when it is
         not there."""
-
-    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
-        """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it. Where no
-        more threads can be had, `refused` gets why."""
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, the oldest first; empty when it is not there."""
@@ -364,5 +373,16 @@ class Machine(Protocol):
 
     def refresh(self, path: str) -> None:
         """Set a file's time to now, making it if needed."""
+
+
+class Machine(Clock, Network, Processes, Output, Files, Protocol):
+    """The machine as the lifecycle sees it."""
+
+    def gpu_count(self) -> int: ...
+
+    def core_count(self) -> int: ...
+
+    def raise_file_limit(self) -> None:
+        """Allow this process as many open files as it may have: each peer takes three."""
 
     def draw_nonce(self) -> str: ...

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agent.decide.fence import fence_seconds
-from agent.machine.api import Machine
+from agent.machine.api import Clock
 from agent.settings import Settings
 
 
@@ -26,8 +26,8 @@ class Fence:
     Pod 0 needs none against itself: for it the fence never passes.
     """
 
-    def __init__(self, machine: Machine, settings: Settings) -> None:
-        self._machine = machine
+    def __init__(self, clock: Clock, settings: Settings) -> None:
+        self._clock = clock
         self._seconds = math.inf if settings.is_coordinator else fence_seconds(settings.lease)
         self._number = 0
         self._sent: dict[int, float] = {}
@@ -53,7 +53,7 @@ class Fence:
             self._sent.clear()
             return None
         self._number += 1
-        self._sent[self._number] = self._machine.now()
+        self._sent[self._number] = self._clock.now()
         return self._number
 
     def acknowledged(self, number: int) -> None:

@@ -10,7 +10,7 @@ from agent.decide.sync_facts import MOST_MESSAGE, Fact, fact_name
 from agent.errors import UsageError
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.waits import REPORT_SECONDS
-from agent.machine.api import Machine
+from agent.machine.api import Clock
 
 OPS = ("begin", "set", "await", "facts", "forget")
 MOST_FACTS = 100_000
@@ -22,8 +22,8 @@ Wait = tuple[str, frozenset[int]]
 class Facts:
     """Those of one run, or of the job. `gone` says of which pods nothing can come any more, and why."""
 
-    def __init__(self, machine: Machine, gone: Callable[[Collection[int]], Mapping[int, str]]) -> None:
-        self._machine = machine
+    def __init__(self, clock: Clock, gone: Callable[[Collection[int]], Mapping[int, str]]) -> None:
+        self._clock = clock
         self._gone = gone
         self._facts: dict[str, dict[tuple[int, bool], Fact]] = {}
         """Name → pod, and whether it has failed → what it says."""
@@ -72,7 +72,7 @@ class Facts:
         """Note it, and tell those who wait for it."""
         found = self._facts.setdefault(fact.name, {})
         self._count += (fact.pod, fact.failed) not in found
-        found[fact.pod, fact.failed] = fact._replace(time=self._machine.wall())
+        found[fact.pod, fact.failed] = fact._replace(time=self._clock.wall())
         self.look(fact.name)
 
     def _wait(self, name: str, pods: frozenset[int], seconds: float, answer: Answer) -> None:
@@ -87,7 +87,7 @@ class Facts:
                 answer({"ok": {"missing": sorted(self._missing(name, pods))}})
 
         self._waiting.setdefault(wait, []).append(answer)
-        self._machine.later(min(max(0.0, seconds), REPORT_SECONDS), report)
+        self._clock.later(min(max(0.0, seconds), REPORT_SECONDS), report)
         self.look(name)
         self.wanted()
 

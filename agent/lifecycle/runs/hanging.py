@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.lifecycle.runs.part_files import PartFiles
 from agent.lifecycle.runs.part_output import PartOutput
-from agent.machine.api import Machine
+from agent.machine.api import Clock
 
 LOOK_SECONDS = 5.0
 """Between two looks at what the process says and at the ranks' files."""
@@ -26,7 +26,7 @@ class Hanging:
     cannot end. `ranks_over` is told when all ranks of this pod have ended; `end` gets why the process hangs.
     """
 
-    _machine: Machine
+    _clock: Clock
     _files: PartFiles
     _output: PartOutput
     _is_paused: Callable[[], bool]
@@ -42,7 +42,7 @@ class Hanging:
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         """Call it then, if the part still goes on."""
-        self._machine.later(seconds, lambda: action() if self._goes_on() else None)
+        self._clock.later(seconds, lambda: action() if self._goes_on() else None)
 
     # What the process says
 
@@ -53,7 +53,7 @@ class Hanging:
             self._later(LOOK_SECONDS, self._look_for_the_end)
 
     def _end_if_it_hangs(self) -> None:
-        silent = self._machine.now() - self._output.printed
+        silent = self._clock.now() - self._output.printed
         # Ranks of other pods may run, and print.
         if self._is_paused() or silent < ENDING_SECONDS or not self._files.is_ending(self._output.text()):
             self._look_for_the_end()
@@ -70,11 +70,11 @@ class Hanging:
 
     def all_ranks_over(self) -> None:
         """The ranks of all pods have ended."""
-        latest = self._machine.now() + 60.0  # however much it prints
+        latest = self._clock.now() + 60.0  # however much it prints
         self._later(AFTER_RANKS_SECONDS, lambda: self._end_when_silent(latest))
 
     def _end_when_silent(self, latest: float) -> None:
-        left = min(self._output.printed + AFTER_RANKS_SECONDS, latest) - self._machine.now()
+        left = min(self._output.printed + AFTER_RANKS_SECONDS, latest) - self._clock.now()
         if self._is_paused():
             left = AFTER_RANKS_SECONDS
         if left > 0:

@@ -11,7 +11,7 @@ from agent.decide.run_names import life_parts
 from agent.decide.tail import last_words
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import RunPart
-from agent.machine.api import Machine
+from agent.machine.api import Network
 from agent.paths import package_home
 from agent.workloads.why_variables import RAS_PORTS, ras_address
 
@@ -20,12 +20,12 @@ MOST_LAST_WORDS = 65536
 MOST_TRIES = 50
 
 
-def ras_port(machine: Machine, run_id: str) -> int:
+def ras_port(network: Network, run_id: str) -> int:
     """One that is free now, another for each run as far as that is possible: with hostNetwork pods share a node's. 0
     where none is."""
     first = zlib.crc32(run_id.encode())
     tried = (RAS_PORTS[(first + number) % len(RAS_PORTS)] for number in range(MOST_TRIES))
-    return next((port for port in tried if not machine.port_holder("127.0.0.1", port)), 0)
+    return next((port for port in tried if not network.port_holder("127.0.0.1", port)), 0)
 
 
 def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.waits import REPORT_SECONDS
-from agent.machine.api import Machine
+from agent.machine.api import Clock
 
 MOST_SAID = 4096
 """Characters that one pod may leave for the others."""
@@ -15,8 +15,8 @@ MOST_SAID = 4096
 class Meetings:
     """Those of one run, by name. `expected()`: pods whose part is not over."""
 
-    def __init__(self, machine: Machine, expected: Callable[[], Set[int]]) -> None:
-        self._machine = machine
+    def __init__(self, clock: Clock, expected: Callable[[], Set[int]]) -> None:
+        self._clock = clock
         self._expected = expected
         self._said: dict[str, dict[int, str]] = {}
         """Meeting → pod that has arrived → what it says there."""
@@ -35,7 +35,7 @@ class Meetings:
                 waiting.remove(answer)
                 answer({"ok": {"missing": self._missing(name)}})
 
-        self._machine.later(REPORT_SECONDS, report)
+        self._clock.later(REPORT_SECONDS, report)
         self._look_at(name)
 
     def look(self) -> None:
