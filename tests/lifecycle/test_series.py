@@ -143,9 +143,9 @@ ROW = "  1048576   262144   float   sum   -1   41.5   25.27   47.38   0   41.1  
 NOTHING = "# nThread 1 nGpus 1\n#  size  count  type\n 10-0-0-1:77 [0] NCCL INFO 12 34 float\n"
 
 
-def result_of(world: FakeWorld, run: str) -> dict[str, Any]:
+def result_of(world: FakeWorld, run: str, code: int = 0) -> dict[str, Any]:
     for pod in world.pods:
-        pod.agent.children[-1].die(0)
+        pod.agent.children[-1].die(code)
     ends(world, 0, run)
     found: dict[str, Any] = json.loads(world.pod(0).agent.files[f"/run/a4-agent/runs/{run}/result.json"])
     return found
@@ -174,6 +174,15 @@ def test_the_first_row_of_a_table_in_whatever_pieces_it_comes(cut: int) -> None:
 def left(world: FakeWorld, index: int, run: str, **files: str) -> None:
     for name, text in files.items():
         world.pod(index).agent.files[f"/run/a4-agent/runs/{run}/why/{name}"] = text
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(3, set()), (60, {0, 1})])
+def test_a_collective_that_may_have_failed_is_not_taken_for_a_complete_one(seconds: float, known: set[int]) -> None:
+    world, run = running("script", 2)
+    for index in (0, 1):
+        left(world, index, run, **{"first-collective": str(world.pod(0).agent.wall())})
+    world.wait(seconds)
+    assert set(moments(result_of(world, run, code=1))) == known
 
 
 def test_what_ranks_have_left_on_each_pod() -> None:

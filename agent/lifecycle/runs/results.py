@@ -16,6 +16,9 @@ from agent.lifecycle.runs.running import Run
 from agent.paths import RESULT
 from agent.workloads.base import Judgement, Measurements
 
+DOUBT_SECONDS = 15.0
+"""torch's recorder takes a collective that has failed for one that is complete. So long, at most, after the failure of
+the first a run has ended because of it."""
 STARTUP = (
     "agent-started",
     "sshd-listening",
@@ -122,6 +125,9 @@ def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, measurements: Measurement
     # Where the output shows it, only the lead prints.
     printing = run.ends.get(run.context.lead, end) if run.workload.shows_collective else end
     collective = end.collective or printing.collective
+    if collective and not run.workload.shows_collective and run.end.code:
+        until = run.until or run.since
+        collective = collective if until - collective > DOUBT_SECONDS else None
     own = {"process-started": end.began, "first-collective": collective, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
     return result.Pod(
