@@ -102,6 +102,12 @@ def parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
     return [each for each in found if each.name not in ("self", "cls")]
 
 
+@pytest.mark.parametrize("name", ["RunSpec", "MpirunOptions"])
+def test_help_tells_every_field_of_what_a_caller_fills_in(name: str) -> None:
+    kind = getattr(agent, name)
+    assert re.findall(r"^    (\w+): ", kind.__doc__, re.MULTILINE) == list(kind._fields)
+
+
 def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse((ROOT / "agent/__init__.pyi").read_bytes())
     found = [

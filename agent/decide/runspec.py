@@ -14,61 +14,66 @@ GATES = ("", "on", "strict")
 
 
 class MpirunOptions(NamedTuple):
-    """What users of mpirun set by its own options."""
+    """What users of mpirun set by its own options.
+
+    bind_to: such as `core` or `none`
+    map_by: within a pod, such as `core` or `slot:PE=4`; which pod a rank is on says the plan
+    mca: parameters of MPI: name and value
+    tag: mpirun puts the rank before each line
+    oversubscribe: a pod may have more ranks than slots
+    """
 
     bind_to: str = ""
     map_by: str = ""
-    """Within a pod, such as `core` or `slot:PE=4`; which pod a rank is on says the plan."""
     mca: tuple[tuple[str, str], ...] = ()
-    """Parameters of MPI: name and value."""
     tag: bool = False
-    """mpirun puts the rank before each line."""
     oversubscribe: bool = False
-    """A pod may have more ranks than slots."""
 
 
 class RunSpec(NamedTuple):
-    """One wish for a run. JSON-able; `from_json` refuses anything else with ValueError."""
+    """One wish for a run. JSON-able; `from_json` refuses anything else with ValueError.
+
+    workload: a name of `agent.catalogue`; `exec`, `mpirun` and `torchrun` are among them
+    args: arguments of the workload; of `exec`, `mpirun` and `torchrun` the command
+    nodes: only the first so many pods of the plan; 0: all
+    hosts: only these pods, as typed: index, range of indices, name; empty: all
+    exclude: the pods to leave out, as typed
+    ranks: MPI ranks (-np); 0: every slot
+    per_node: processes per pod (torchrun --nproc-per-node, mpirun -N); 0: GPUs per pod
+    env: variables of the submitter's shell, on top of each pod's own
+    cwd: directory in which the programs start, on every pod
+    timeout: wall limit in seconds, 0 for none; None: the setting
+    stall: limit of silence in seconds, 0 for none; None: the setting
+    by: who asks for the run, in words
+    name: what people type in place of the run's id: a-z, 0-9, `.` and `-`, 40 at most; empty: none. If another run has
+        it, `-2` or the like is added
+    note: a line for people about the run, 200 characters at most
+    mpi: mpirun's own options
+    without: the rank that the launcher does not start: somebody does, in a terminal of its pod; None: none (`mpirun`
+        and `torchrun` only)
+    gate: `on`: its pods are looked at before it, and one with a fatal finding refuses it; `strict`: also one where a
+        check could not run
+    lives: how often it may start again after a pod or rank is lost, 0 for never; None: the setting
+    """
 
     workload: str
-    """A name of `agent.catalogue`; `exec`, `mpirun` and `torchrun` are among them."""
     args: tuple[str, ...] = ()
-    """Arguments of the workload; of `exec`, `mpirun` and `torchrun` the command."""
     nodes: int = 0
-    """Only the first so many pods of the plan; 0: all."""
     hosts: tuple[str, ...] = ()
-    """Only these pods, as typed: index, range of indices, name; empty: all."""
     exclude: tuple[str, ...] = ()
-    """The pods to leave out, as typed."""
     ranks: int = 0
-    """MPI ranks (-np); 0: every slot."""
     per_node: int = 0
-    """Processes per pod (torchrun --nproc-per-node, mpirun -N); 0: GPUs per pod."""
     env: Mapping[str, str] = {}
-    """Variables of the submitter's shell, on top of each pod's own."""
     cwd: str = "/"
     timeout: float | None = None
-    """Wall limit in seconds, 0 for none; None: the setting."""
     stall: float | None = None
-    """Limit of silence in seconds, 0 for none; None: the setting."""
     by: str = ""
-    """Who asked for the run, in words."""
     name: str = ""
-    """What people type in place of the run's id: a-z, 0-9, `.` and `-`, 40 at most; empty: none. If another run has it,
-    `-2` or the like is added."""
     note: str = ""
-    """A line for people about the run, 200 characters at most."""
     mpi: MpirunOptions | None = None
-    """mpirun's own options."""
     without: int | None = None
-    """The rank that the launcher does not start: somebody does, in a terminal of its pod; None: none (`mpirun` and
-    `torchrun` only)."""
     gate: str = ""
-    """`on`: its pods are looked at before it, and one with a fatal finding refuses it; `strict`: also one where a check
-    could not run."""
-
     lives: int | None = None
-    """How often it may start again after a pod or rank is lost, 0 for never; None: the setting."""
 
     def __repr__(self) -> str:
         return wire.shown(self, "env")
