@@ -493,7 +493,9 @@ class Run:
             self._pod.log.error(str(judgement.end))
         notes = [*series_notes(self.series_of_all_lives), *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
-        judgement = judgement._replace(end=judgement.end._replace(why=lines(self.lives.vain, judgement.end.why)))
+        if self.lives.vain:
+            why = lines(f"not started again: {self.lives.vain}", judgement.end.why)
+            judgement = judgement._replace(end=judgement.end._replace(why=why))
         return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
 
     # What it leaves
