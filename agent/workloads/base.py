@@ -181,7 +181,10 @@ class RunContext:
     @property
     def holder(self) -> int | None:
         """Completion index of the pod with the rank that somebody starts in a terminal; None: all are started."""
-        return None if self.spec.without is None else self.indices[self.spec.without // self.per_pod]
+        if self.spec.without is None:
+            return None
+        at = self.spec.without // self.per_pod
+        return self.indices[at] if at < len(self.indices) else None  # else a coordinator of another release asks it
 
     @property
     def start_rank(self) -> str:
