@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.paths import DEFAULT_RUN_DIR, RunDir
-from tests.kubernetes.bed import Bed, terminated
+from tests.kubernetes.bed import Bed
 from tests.kubernetes.control_plane import MASTER
 from tests.kubernetes.test_losses import attempts, delete, epoch, uids
 
@@ -85,12 +85,13 @@ def test_a_pod_is_replaced_when_its_dead_node_is_given_up(bed: Bed, namespace: s
 
 def test_a_pod_that_is_lost_when_the_job_is_done_does_not_count(bed: Bed, namespace: str) -> None:
     install(bed, namespace, IS_DONE, 2, lives="2")
-    first, second = (pod["metadata"]["name"] for pod in bed.formed("job", namespace, 2))
-    bed.execute(namespace, first, "touch", "/tmp/done")
-    bed.execute(namespace, second, "python3", "-c", KILLS_ENDING_AGENT)
-    assert bed.ended("job", namespace) == "Completed"
-    ends = {pod["metadata"]["name"]: terminated(pod)["exitCode"] for pod in bed.pods("job", namespace)}
-    assert ends == {first: 0, second: 137}
+    first, second = bed.formed("job", namespace, 2)
+    with bed.codes(namespace) as codes:
+        bed.execute(namespace, first["metadata"]["name"], "touch", "/tmp/done")
+        bed.execute(namespace, second["metadata"]["name"], "python3", "-c", KILLS_ENDING_AGENT)
+        assert bed.ended("job", namespace) == "Completed"
+        bed.until("both have ended", lambda: len(codes()) == 2)
+        assert codes() == {first["metadata"]["uid"]: 0, second["metadata"]["uid"]: 137}
 
 
 def test_pod_0_is_replaced_with_all_others_and_the_job_begins_anew_in_its_epoch(bed: Bed, namespace: str) -> None:

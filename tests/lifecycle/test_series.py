@@ -87,7 +87,8 @@ def test_a_run_that_fails_at_the_same_step_again_has_no_third_life() -> None:
         world.wait(5)
     assert world.run() == {0: 80, 1: 80}
     found, said = result(world)["verdict"], world.pod(1).said()["why"]
-    assert found["code"] == 137 and said.startswith("not started again: life 1 ended in the same way at the same step, 7"), said
+    why = "not started again: life 1 ended in the same way at the same step, 7"
+    assert found["code"] == 137 and said.startswith(why), said
 
 
 def test_an_empty_file_is_said() -> None:
