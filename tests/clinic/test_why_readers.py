@@ -16,10 +16,13 @@ from agent import wire
 from agent.clinic.why.deciding import diagnose
 from agent.clinic.why.dump import read_dump
 from agent.clinic.why.fitting import compact, fit, size_of
-from agent.clinic.why.ras import least, read_ras, since
-from agent.clinic.why.recorder import NO_ENTRIES, read_hooked, read_recorder
+from agent.clinic.why.places import frame_text
+from agent.clinic.why.ras import read_ras, since
+from agent.clinic.why.ras_view import least
+from agent.clinic.why.recorder import read_hooked, read_recorder
 from agent.clinic.why.records import (
     MOST_BYTES,
+    NO_ENTRIES,
     Collected,
     Frame,
     GroupProgress,
@@ -33,7 +36,7 @@ from agent.clinic.why.records import (
 )
 from agent.clinic.why.roles import SeenProcess, roles
 from agent.clinic.why.sources import NAMES
-from agent.clinic.why.stacks import frame_text, read_py_spy, same_holder
+from agent.clinic.why.stacks import read_py_spy, same_holder
 from agent.decide.diagnosis import SourceName
 from tests.clinic.recordings import DIRECTORY, recorded
 

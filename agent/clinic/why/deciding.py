@@ -9,11 +9,10 @@ from agent.clinic.why import telling
 from agent.clinic.why.culprits import Blame, Blames, judge
 from agent.clinic.why.members import GroupMember, blind_pods, members
 from agent.clinic.why.pace import Pace, together
-from agent.clinic.why.places import main_frames
+from agent.clinic.why.places import frame_text, main_frames, user_frame
 from agent.clinic.why.ras_view import RasView, view
 from agent.clinic.why.records import Collected
 from agent.clinic.why.sources import sources
-from agent.clinic.why.stacks import frame_text, user_frame
 from agent.clinic.why.waits import GroupName, Wait, WaitGraph
 from agent.decide.diagnosis import Diagnosis, Status
 from agent.decide.words import count_text

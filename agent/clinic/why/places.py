@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from agent.clinic.why.records import Frame, Process, Thread, Waiting
-from agent.clinic.why.stacks import frame_text, user_frame
 from agent.decide.diagnosis import Place
 
 MOST_DETAILS = 6
@@ -36,6 +35,7 @@ ASLEEP = frozenset(
 """Calls of the system in which no collective library waits for another rank."""
 UNNUMBERED = frozenset({"monitored_barrier", "init_process_group", "new_group", "new_group_with_tag"})
 """What torch waits in over its store, or by sends and receives, and does not record."""
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<frozen |^(?:torch|mpi4py|multiprocessing)/")
 _DECORATORS = frozenset({"wrapper", "inner", "_fn"})
 _TORCH = re.compile(r"torch/distributed/(distributed_c10d|rendezvous|nn/functional|_functional_collectives)\.py$")
 _MPI = re.compile(r"P?MPI_([A-Z]\w+)")
@@ -99,6 +99,26 @@ def main_frames(process: Process) -> Sequence[Frame]:
     """The stack of the thread that holds the GIL for good, else of the main one."""
     holders = [thread for thread in process.threads if thread.holds_gil and process.holds_gil]
     return next((thread.frames for thread in (*holders, *process.threads)), ())
+
+
+def user_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code, else the innermost Python frame."""
+    python = [frame for frame in frames if not frame.is_native]
+    return next((frame for frame in python if not _LIBRARY.search(frame.file)), python[0] if python else None)
+
+
+def frame_text(frame: Frame) -> str:
+    """dataloader.py:88 (next_batch)"""
+    if frame.is_native:
+        library = frame.file.rpartition("/")[2]
+        return f"{frame.function} ({library})" if library else frame.function
+    return f"{_short(frame.file)}:{frame.line} ({frame.function})"
+
+
+def _short(path: str) -> str:
+    """File name; of a library with its package, as `distributed_c10d.py` alone says little."""
+    inside = re.sub(r"^.*(?:/(?:site|dist)-packages/|/lib/python3\.\d+/)", "", path)
+    return inside if inside != path else path.rpartition("/")[2]
 
 
 def place(process: Process, children: Sequence[Process] = ()) -> Place:

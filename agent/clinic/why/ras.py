@@ -7,17 +7,16 @@ RAS lists the ranks that are in a minority, which are often the innocent: here t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from agent.clinic.why.ras_view import ALL, numbers
 from agent.clinic.why.records import MOST_ODD, Ras, RasCommunicator, RasCount, RasRank, RasStatus
 from agent.decide.subset import grouped, ranges
 from agent.wire import json_object
 
 MOST_COMMUNICATORS = 64
-ALL = ""
-"""Stands for all operations together."""
 _IN_PROGRESS = 7
 """ncclInProgress"""
 _NO_COMMA = re.compile(r'("nvml_dev": -?\d+)(\s+"status")')
@@ -59,14 +58,6 @@ def since(ras: Ras, before: Ras) -> Ras:
         for rank in numbers(count.ranks)
     )
     return ras._replace(moves=moves)
-
-
-def numbers(text: str) -> list[int]:
-    """ "0-2,5" → [0, 1, 2, 5]"""
-    found: list[int] = []
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def _from_json(data: Mapping[str, Any], hosts: Collection[str]) -> Ras:
@@ -199,13 +190,3 @@ def _filled(counts: Sequence[RasCount], size: int) -> tuple[RasCount, ...]:
 
 def _int(value: Any) -> int:
     return value if isinstance(value, int) else -1
-
-
-def least(counts: Iterable[RasCount]) -> RasCount | None:
-    """The ranks with the fewest operations, where the counts differ: of all together, else of the one that differs."""
-    by_operation: dict[str, list[RasCount]] = {}
-    for one in counts:
-        by_operation.setdefault(one.operation, []).append(one)
-    chosen = [by_operation[ALL]] if ALL in by_operation else by_operation.values()
-    differing = [of_it for of_it in chosen if len(of_it) > 1]
-    return min(differing[0], key=lambda one: one.count) if len(differing) == 1 else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from agent.clinic.why.members import GroupMember
-from agent.clinic.why.ras import least, numbers
 from agent.clinic.why.records import Ras, RasCommunicator, RasCount, RasRank
 from agent.decide.words import plural
+
+ALL = ""
+"""Stands for all operations together."""
 
 
 class RasView(NamedTuple):
@@ -78,3 +81,21 @@ def _text(ras: Ras, differing: Sequence[tuple[RasCommunicator, RasCount]]) -> st
     if ras.status == "OK":
         lines = ["OK, which says only that all counts are equal"]
     return "; ".join(lines)
+
+
+def least(counts: Iterable[RasCount]) -> RasCount | None:
+    """The ranks with the fewest operations, where the counts differ: of all together, else of the one that differs."""
+    by_operation: dict[str, list[RasCount]] = {}
+    for one in counts:
+        by_operation.setdefault(one.operation, []).append(one)
+    chosen = [by_operation[ALL]] if ALL in by_operation else by_operation.values()
+    differing = [of_it for of_it in chosen if len(of_it) > 1]
+    return min(differing[0], key=lambda one: one.count) if len(differing) == 1 else None
+
+
+def numbers(text: str) -> list[int]:
+    """ "0-2,5" → [0, 1, 2, 5]"""
+    found: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        found += range(int(first), int(last or first) + 1)
+    return found

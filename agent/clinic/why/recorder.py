@@ -14,10 +14,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from agent.clinic.why.records import MOST_RECENT, GroupProgress, Operation
+from agent.clinic.why.records import MOST_RECENT, NO_ENTRIES, GroupProgress, Operation
 from agent.wire import json_object
 
-NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
 HOOKED_BACKENDS = ("nccl2", "nccl-lazy")
 NEWEST = 2
 """How many of the operations that are kept are the newest; the others are the first that are not over."""

@@ -21,6 +21,9 @@ MOST_RECENT = 6
 MOST_ODD = 16
 """Ranks of a communicator that RAS's answer is kept of, each with its process."""
 
+NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
+"""Said by a recorder that answered: its process has entered nothing that is recorded."""
+
 ProcessState = Literal["R", "S", "D", "T", "t", "Z", "X", "I", "gone", "?"]
 """As in /proc, read before any debugger looked; gone: it was the run's, and is not there any more."""
 TELLING_ARGUMENTS = frozenset({"src", "dst", "group_src", "group_dst", "peer", "tag", "root"})

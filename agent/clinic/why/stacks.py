@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.clinic.why.places import user_frame
 from agent.clinic.why.records import MOST_FRAMES, TELLING_ARGUMENTS, Frame, Thread
 
 MOST_THREADS = 16
 MOST_ARGUMENT = 40
 MOST_FUNCTION = 120
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<frozen |^(?:torch|mpi4py|multiprocessing)/")
 _NAMELESS = re.compile(r"0x[0-9a-f]+")
 
 
@@ -35,26 +35,6 @@ def same_holder(first: Sequence[Thread], second: Sequence[Thread]) -> bool:
         return next(((one.tid, one.frames[0]) for one in threads if one.holds_gil), None)
 
     return holder(first) is not None and holder(first) == holder(second)
-
-
-def user_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's own code, else the innermost Python frame."""
-    python = [frame for frame in frames if not frame.is_native]
-    return next((frame for frame in python if not _LIBRARY.search(frame.file)), python[0] if python else None)
-
-
-def frame_text(frame: Frame) -> str:
-    """dataloader.py:88 (next_batch)"""
-    if frame.is_native:
-        library = frame.file.rpartition("/")[2]
-        return f"{frame.function} ({library})" if library else frame.function
-    return f"{_short(frame.file)}:{frame.line} ({frame.function})"
-
-
-def _short(path: str) -> str:
-    """File name; of a library with its package, as `distributed_c10d.py` alone says little."""
-    inside = re.sub(r"^.*(?:/(?:site|dist)-packages/|/lib/python3\.\d+/)", "", path)
-    return inside if inside != path else path.rpartition("/")[2]
 
 
 def _thread(thread: Mapping[str, Any]) -> Thread:

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from agent.clinic.why.members import GroupMember
 from agent.clinic.why.places import UNNUMBERED, Activity, activity, code_of, main_frames
-from agent.clinic.why.recorder import NO_ENTRIES
-from agent.clinic.why.records import GroupProgress, Operation
+from agent.clinic.why.records import NO_ENTRIES, GroupProgress, Operation
 
 DEFAULT_GROUP = "0"
 IN_OPERATIONS = ("collective", "point to point")
