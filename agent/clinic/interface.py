@@ -41,7 +41,9 @@ __all__ = [
 
 
 def diagnose(collected: Collected) -> Diagnosis:
-    """Who holds the run up. Raises whatever a bug in the decision raises."""
-    from agent.clinic.why.deciding import diagnose as decide  # most runs never stand still
+    """Who holds the run up, and what each source gave. Raises whatever a bug in the decision raises."""
+    from agent.clinic.why.deciding import decide  # most runs never stand still
+    from agent.clinic.why.sources import sources
 
-    return decide(collected)
+    found = decide(collected)
+    return found.diagnosis._replace(sources=sources(found))

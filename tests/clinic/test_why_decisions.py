@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from agent.clinic.why.deciding import MOVES, diagnose
+from agent.clinic.interface import diagnose
+from agent.clinic.why.deciding import MOVES
 from agent.clinic.why.records import (
     Collected,
     Frame,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.records import Frame, GroupProgress, Process, Thread
 from tests.clinic.hangs import HANGS, LEAST_RIGHT, Hang, blamed, is_right
 from tests.clinic.recordings import hang_seen

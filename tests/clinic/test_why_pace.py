@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.pace import Pace, Steps
 from agent.clinic.why.records import Collected
 from tests.clinic.recordings import collected

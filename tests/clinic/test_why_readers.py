@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from agent import wire
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.dump import read_dump
 from agent.clinic.why.fitting import compact, fit, size_of
 from agent.clinic.why.places import frame_text

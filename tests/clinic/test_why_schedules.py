@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.decide.diagnosis import Diagnosis
 from tests.clinic.schedules import FAULTS, Sight, World, halt, look, make, sight
 

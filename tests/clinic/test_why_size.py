@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import wire
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.records import Collected, Frame, GroupProgress, Operation, PodRecords, Process, Thread, Waiting
 from tests.clinic.schedules import TORCH, TRAIN
 

@@ -17,7 +17,7 @@ from typing import IO
 
 import pytest
 
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.decide.completeness import TRACKER, newest_checkpoint
 from agent.machine.stored import StoredFiles
 from agent.workbench.local.running_command import Running

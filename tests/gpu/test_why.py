@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent import wire
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.records import Collected
 from agent.decide.diagnosis import Diagnosis
 from tests.clinic.cluster.test_why import blamed, why

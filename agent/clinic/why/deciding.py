@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from agent.clinic.why import telling
 from agent.clinic.why.culprits import Blame, Blames, judge
@@ -12,7 +13,6 @@ from agent.clinic.why.pace import Pace, together
 from agent.clinic.why.places import frame_text, main_frames, user_frame
 from agent.clinic.why.ras_view import RasView, view
 from agent.clinic.why.records import Collected
-from agent.clinic.why.sources import sources
 from agent.clinic.why.waits import GroupName, Wait, WaitGraph
 from agent.decide.diagnosis import Diagnosis, Status
 from agent.decide.words import count_text
@@ -24,21 +24,33 @@ MOVES = "nothing hangs: the operation number moves"
 MOVES_SO_FAR = "nothing hangs so far"
 
 
-def diagnose(collected: Collected) -> Diagnosis:
+class Decision(NamedTuple):
+    """The answer, and by what it was found."""
+
+    diagnosis: Diagnosis
+    """Without what the sources gave."""
+    collected: Collected
+    members: Sequence[GroupMember]
+    ras: RasView | None
+    blamed: frozenset[int]
+    """Members, also if they are not told."""
+
+
+def decide(collected: Collected) -> Decision:
     """Who holds the others up and where it is, or that nobody does, or that it cannot be told."""
     picture = WaitGraph(members(collected), are_all=not blind_pods(collected))
     ras = _ras(collected, picture.members)
     judgement = judge(picture)
     blames = judgement.blames or _by_ras(picture, ras, judgement)
     status, sentence, details = _answer(collected, picture, judgement, blames, ras)
-    return Diagnosis(
+    diagnosis = Diagnosis(
         status=status,
         sentence=sentence,
         culprits=tuple(telling.culprit(one, picture.members) for one in blames[:MOST_CULPRITS] if status != "moves"),
-        sources=sources(collected, picture.members, ras, frozenset(one.key for one in blames)),
         details=details,
         trigger=collected.trigger,
     )
+    return Decision(diagnosis, collected, picture.members, ras, frozenset(one.key for one in blames))
 
 
 def _answer(

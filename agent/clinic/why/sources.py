@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.clinic.why.deciding import Decision
 from agent.clinic.why.members import GroupMember
-from agent.clinic.why.ras_view import RasView
 from agent.clinic.why.records import Collected, PodRecords, Source
 from agent.decide.diagnosis import SourceName, SourceSaid
 from agent.decide.subset import grouped, pods_text, ranges
@@ -16,13 +16,12 @@ MOST_REASONS = 8
 NAMES: tuple[SourceName, ...] = ("processes", "recorder", "dump", "ras", "stacks")
 
 
-def sources(
-    collected: Collected, members: Sequence[GroupMember], ras: RasView | None, blamed: frozenset[int]
-) -> tuple[SourceSaid, ...]:
+def sources(decision: Decision) -> tuple[SourceSaid, ...]:
     """In the order of NAMES; one line for each state and reason."""
+    collected, members = decision.collected, decision.members
     found: list[SourceSaid] = []
     for name in NAMES:
-        found += _ras(collected, members, ras, blamed) if name == "ras" else _one(collected, members, name)
+        found += _ras(decision) if name == "ras" else _one(collected, members, name)
     silent = [
         SourceSaid("processes", "unavailable", f"{pods_text(pods)} gave no records: {why}")
         for why, pods in grouped(collected.silent).items()
@@ -89,17 +88,15 @@ def _whose(where: Sequence[tuple[PodRecords, Source]], members: Sequence[GroupMe
     return f"{count_text(len(processes), 'pid')} on {pods_text(pods)}"
 
 
-def _ras(
-    collected: Collected, members: Sequence[GroupMember], ras: RasView | None, blamed: frozenset[int]
-) -> list[SourceSaid]:
-    unavailable = _unavailable(collected, members, "ras")
+def _ras(decision: Decision) -> list[SourceSaid]:
+    ras, members = decision.ras, decision.members
     if ras is None:
-        return unavailable
+        return _unavailable(decision.collected, members, "ras")
     if ras.is_ours is None:
         return [SourceSaid("ras", "found", f"{ras.text}; it names no process, so another job on the node may be meant")]
     if not ras.is_ours:
         return [SourceSaid("ras", "unavailable", "it answered for another job on the node: its processes are not ours")]
-    if ras.behind and blamed and not ras.behind & blamed:
+    if ras.behind and decision.blamed and not ras.behind & decision.blamed:
         named = ", ".join(members[key].name for key in sorted(ras.behind))
         text = f"{ras.text}; so {named} would be behind, which the others do not confirm"
         return [SourceSaid("ras", "contradicts", text)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import wire
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.fitting import compact, fit
 from agent.clinic.why.records import Collected
 from agent.workbench.local.running_command import Running

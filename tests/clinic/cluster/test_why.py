@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent import wire
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.records import Collected
 from agent.decide.diagnosis import Diagnosis
 from tests.cluster.conftest import END_SECONDS, Start, Trial, starting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from tests.clinic.cluster.hangs import cluster_of_hangs, judged, looks
 from tests.clinic.hangs import HANGS, LEAST_RIGHT, blamed, is_right
 from tests.cluster.conftest import Start

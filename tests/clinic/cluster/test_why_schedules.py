@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.clinic.why.deciding import diagnose
+from agent.clinic.interface import diagnose
 from agent.clinic.why.records import Collected
 from tests.clinic.cluster.test_why import hanging_cluster, why
 from tests.clinic.schedules import REAL_SIZE, World, halt, make, suits_real_ranks
