@@ -25,10 +25,11 @@ ALLOWED = {
     "machine": {"machine"},
     "lifecycle": {"lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},
     "commands": {"commands", "report", "lifecycle", "clinic.interface", "workloads", "fabrics", "machine", "decide"},
-    "clinic.interface": {"clinic.why", "clinic.doctor", "clinic.probes", "decide"},
+    "clinic.interface": {"clinic.sources", "clinic.why", "clinic.doctor", "decide"},
     "clinic.why": {"clinic.why", "decide"},
+    "clinic.sources": {"clinic.sources", "clinic.why", "machine", "decide"},
     "clinic.doctor": {"clinic.doctor", "decide"},
-    "clinic.probes": {"clinic.probes", "clinic.why", "clinic.doctor", "machine", "decide"},
+    "clinic.probes": {"clinic.probes", "clinic.doctor", "machine", "decide"},
     "clinic.find_slow": {"clinic.find_slow", "workloads", "fabrics", "decide"},
     "workbench.local": {"workbench.local", "lifecycle", "workloads", "fabrics", "machine", "decide"},
     "workbench.comparing": {"workbench.comparing", "report", "workloads", "decide"},
@@ -87,7 +88,7 @@ SHELL_SCRIPTS.append(ROOT / "bin/a4-agent")
 
 
 def part_of(module: str) -> str:
-    """`decide` for agent.decide.plan, `clinic.why` for agent.clinic.why.dump; empty for a module beside the parts."""
+    """`decide` for agent.decide.plan, `clinic.why` for agent.clinic.why.waits; empty for a module beside the parts."""
     words = module.split(".")[1:]
     return next((part for part in (".".join(words[:2]), ".".join(words[:1])) if part in ALLOWED), "")
 

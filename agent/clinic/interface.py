@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from agent.clinic.doctor.deltas import compare, counters_argv, health_sentence, unseen
 from agent.clinic.doctor.gate import GateVerdict, judge_gate
-from agent.clinic.probes.question import APART_SECONDS, LookAnswer, Question, as_evidence, look_argv, read_look
-from agent.clinic.probes.rank_steps import RankSteps
-from agent.clinic.why.dump import is_dump
+from agent.clinic.sources.dump import is_dump
+from agent.clinic.sources.question import APART_SECONDS, LookAnswer, Question, as_evidence, look_argv, read_look
+from agent.clinic.sources.rank_steps import RankSteps
 from agent.clinic.why.pace import Pace, Steps
 from agent.clinic.why.records import Collected, PodRecords
 from agent.decide.diagnosis import Diagnosis
@@ -42,8 +42,8 @@ __all__ = [
 
 def diagnose(collected: Collected) -> Diagnosis:
     """Who holds the run up, and what each source gave. Raises whatever a bug in the decision raises."""
+    from agent.clinic.sources.telling import sources
     from agent.clinic.why.deciding import decide  # most runs never stand still
-    from agent.clinic.why.sources import sources
 
     found = decide(collected)
     return found.diagnosis._replace(sources=sources(found))

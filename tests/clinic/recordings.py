@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agent import wire
-from agent.clinic.why.recorder import both, read_recorder, since
+from agent.clinic.sources.recorder import both, read_recorder, since
+from agent.clinic.sources.stacks import read_py_spy
 from agent.clinic.why.records import Collected, PodRecords, Process, Source, Waiting
-from agent.clinic.why.stacks import read_py_spy
 from agent.machine.syscall_names import syscall_name
 
 DIRECTORY = Path(__file__).parent / "recorded"

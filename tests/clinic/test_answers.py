@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.clinic.probes import nccl_ras, torch_server
-from agent.clinic.probes.asking import Asking
-from agent.clinic.probes.nccl_ras import ask_ras
-from agent.clinic.probes.torch_server import NoAnswer, ask_rank, entered_operations
+from agent.clinic.sources import nccl_ras, torch_server
+from agent.clinic.sources.asking import Asking
+from agent.clinic.sources.nccl_ras import ask_ras
+from agent.clinic.sources.torch_server import NoAnswer, ask_rank, entered_operations
 from agent.clinic.why.members import GroupMember
 from agent.clinic.why.records import Process
 from tests.clinic.recordings import recorded

@@ -14,12 +14,15 @@ import pytest
 
 from agent import wire
 from agent.clinic.interface import diagnose
-from agent.clinic.why.dump import read_dump
+from agent.clinic.sources.dump import read_dump
+from agent.clinic.sources.ras import read_ras, since
+from agent.clinic.sources.recorder import read_hooked, read_recorder
+from agent.clinic.sources.roles import SeenProcess, roles
+from agent.clinic.sources.stacks import read_py_spy, same_holder
+from agent.clinic.sources.telling import NAMES
 from agent.clinic.why.fitting import compact, fit, size_of
 from agent.clinic.why.places import frame_text
-from agent.clinic.why.ras import read_ras, since
 from agent.clinic.why.ras_view import least
-from agent.clinic.why.recorder import read_hooked, read_recorder
 from agent.clinic.why.records import (
     MOST_BYTES,
     NO_ENTRIES,
@@ -34,9 +37,6 @@ from agent.clinic.why.records import (
     RasRank,
     Thread,
 )
-from agent.clinic.why.roles import SeenProcess, roles
-from agent.clinic.why.sources import NAMES
-from agent.clinic.why.stacks import read_py_spy, same_holder
 from agent.decide.diagnosis import SourceName
 from tests.clinic.recordings import DIRECTORY, recorded
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import wire
-from agent.clinic.probes.question import LookAnswer, Question
-from agent.clinic.probes.rank_steps import entered
+from agent.clinic.sources.question import LookAnswer, Question
+from agent.clinic.sources.rank_steps import entered
 from agent.clinic.why.records import PodRecords
 from agent.fabrics.profiles import PROFILES
 from agent.launch import Launch

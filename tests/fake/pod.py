@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent.clinic.probes.question import Question
+from agent.clinic.sources.question import Question
 from agent.clinic.why.records import Process
 from agent.decide.runspec import RunSpec
 from agent.environment import secrets_of

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.clinic.probes.look import look as look_at_run
-from agent.clinic.probes.question import LookAnswer, Question
-from agent.clinic.probes.stacks import NO_PY_SPY, dump_json
-from agent.clinic.probes.torch_server import NoAnswer
+from agent.clinic.sources.look import look as look_at_run
+from agent.clinic.sources.py_spy import NO_PY_SPY, dump_json
+from agent.clinic.sources.question import LookAnswer, Question
+from agent.clinic.sources.torch_server import NoAnswer
 from agent.clinic.why.records import PodRecords
 from agent.machine.api import RunMarks
 from agent.machine.evidence import dead_children, look

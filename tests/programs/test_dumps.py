@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.clinic.interface import diagnose
-from agent.clinic.probes.look import look
-from agent.clinic.probes.question import Question
+from agent.clinic.sources.look import look
+from agent.clinic.sources.question import Question
 from agent.clinic.why.records import Collected, PodRecords
 from agent.machine.api import RunMarks
 from tests.programs.test_hook import HOOK

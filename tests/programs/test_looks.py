@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.clinic.probes.asking import Asking
-from agent.clinic.probes.torch_server import entered_operations
+from agent.clinic.sources.asking import Asking
+from agent.clinic.sources.torch_server import entered_operations
 from agent.machine.evidence_text import ProcessSeen
 from tests.programs.test_hook import HOOK
 from tests.torch_environment import TORCH_PYTHON, is_served

@@ -1,1 +1,1 @@
-"""What looks at ranks, NCCL, processes and devices for the decisions of why/ and doctor/."""
+"""What looks at devices for the decisions of doctor/."""

@@ -1,6 +1,6 @@
 """Everything that this pod can say of a run that stands still, read side by side, each with a deadline.
 
-python -m agent.clinic.probes.look QUESTION prints it as a line of JSON, a LookAnswer. Threads that hang in the
+python -m agent.clinic.sources.look QUESTION prints it as a line of JSON, a LookAnswer. Threads that hang in the
 kernel may keep that process from ending: whoever asked takes the line, and waits no longer.
 """
 
@@ -14,13 +14,13 @@ from dataclasses import replace
 from functools import partial
 
 from agent import wire
-from agent.clinic.probes.asking import ALL_SHARE, Asking, needs_native
-from agent.clinic.probes.left import dumps_in, noted_ranks, started_ranks, torch_release
-from agent.clinic.probes.nccl_ras import DEFAULT_ADDRESS
-from agent.clinic.probes.question import LookAnswer, Question
-from agent.clinic.probes.stacks import NO_PY_SPY
+from agent.clinic.sources.asking import ALL_SHARE, Asking, needs_native
+from agent.clinic.sources.left import dumps_in, noted_ranks, started_ranks, torch_release
+from agent.clinic.sources.nccl_ras import DEFAULT_ADDRESS
+from agent.clinic.sources.py_spy import NO_PY_SPY
+from agent.clinic.sources.question import LookAnswer, Question
+from agent.clinic.sources.roles import Role, SeenProcess, roles
 from agent.clinic.why.records import PodRecords, Process, Source, Thread, Waiting
-from agent.clinic.why.roles import Role, SeenProcess, roles
 from agent.machine.evidence import processes_of
 from agent.machine.evidence_text import ProcessSeen, render
 from agent.machine.process import find_program

@@ -46,7 +46,7 @@ class LookAnswer(NamedTuple):
 
 def look_argv(python: str, question: Question) -> list[str]:
     """The process that looks. It prints one line, keeps to `question.seconds`, and may be a little late."""
-    return [python, "-Es", "-m", "agent.clinic.probes.look", json.dumps(wire.to_json(question))]
+    return [python, "-Es", "-m", "agent.clinic.sources.look", json.dumps(wire.to_json(question))]
 
 
 def read_look(question: Question, answer: str) -> LookAnswer:

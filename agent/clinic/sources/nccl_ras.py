@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 
-from agent.clinic.probes.torch_server import NoAnswer
+from agent.clinic.sources.torch_server import NoAnswer
 
 DEFAULT_ADDRESS = "localhost:28028"
 MOST_ANSWER = 16 << 20

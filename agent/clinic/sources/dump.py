@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from agent.clinic.why.recorder import Recorded, from_dump
+from agent.clinic.sources.recorder import Recorded, from_dump
 
 DUMP_PREFIX = "dump-"
 """Names of dumps begin so; torch adds the rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.clinic.probes.torch_server import NoAnswer
+from agent.clinic.sources.torch_server import NoAnswer
 from agent.cutting import cut_at_word
 from agent.machine.asking import MOST_REASON, Late, run_to_end, text_of
 

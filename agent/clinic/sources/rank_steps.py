@@ -15,7 +15,7 @@ ANSWER_SECONDS = 3.0
 
 def entered(directory: str) -> Mapping[int, int]:
     """Process → how many operations it has entered, for the ranks whose sockets are in a directory."""
-    from agent.clinic.probes.torch_server import entered_operations  # most pods have no such ranks
+    from agent.clinic.sources.torch_server import entered_operations  # most pods have no such ranks
 
     return entered_operations(directory, ANSWER_SECONDS)
 

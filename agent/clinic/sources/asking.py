@@ -11,17 +11,17 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 
-from agent.clinic.probes.left import groups_of, read_dump_of, torch_release
-from agent.clinic.probes.nccl_ras import ask_ras
-from agent.clinic.probes.question import APART_SECONDS
-from agent.clinic.probes.stacks import dump_json
-from agent.clinic.probes.torch_server import HOOKED, NoAnswer, ask_rank, recorders
-from agent.clinic.why import ras as ras_of
-from agent.clinic.why import recorder
+from agent.clinic.sources import ras as ras_of
+from agent.clinic.sources import recorder
+from agent.clinic.sources.left import groups_of, read_dump_of, torch_release
+from agent.clinic.sources.nccl_ras import ask_ras
+from agent.clinic.sources.py_spy import dump_json
+from agent.clinic.sources.question import APART_SECONDS
+from agent.clinic.sources.ras import read_ras
+from agent.clinic.sources.stacks import read_py_spy, same_holder
+from agent.clinic.sources.torch_server import HOOKED, NoAnswer, ask_rank, recorders
 from agent.clinic.why.places import no_number_tells, stays
-from agent.clinic.why.ras import read_ras
 from agent.clinic.why.records import GroupProgress, Ras, Thread
-from agent.clinic.why.stacks import read_py_spy, same_holder
 from agent.decide.diagnosis import SourceName
 from agent.machine.evidence_text import ProcessSeen
 

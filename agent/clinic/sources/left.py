@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from agent.clinic.why.dump import DUMP_PREFIX, MOST_DUMP, is_dump, read_dump
-from agent.clinic.why.recorder import Recorded
+from agent.clinic.sources.dump import DUMP_PREFIX, MOST_DUMP, is_dump, read_dump
+from agent.clinic.sources.recorder import Recorded
 
 MOST_GROUPS = 16 << 20
 """Bytes of the file that says which ranks are in which group."""

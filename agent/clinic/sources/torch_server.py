@@ -12,7 +12,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException
 from typing import NamedTuple
 
-from agent.clinic.why.recorder import HOOKED_BACKENDS
+from agent.clinic.sources.recorder import HOOKED_BACKENDS
 from agent.machine.workers import in_time
 
 

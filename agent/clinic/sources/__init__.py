@@ -1,0 +1,1 @@
+"""What looks at the processes of a run for `why`, and reads what they answer."""
