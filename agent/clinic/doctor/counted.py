@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from xml.etree import ElementTree
 
 from agent.clinic.doctor import nvidia_smi, xids
 from agent.clinic.doctor.deltas import STATES
@@ -22,7 +21,6 @@ NVLINK_COUNTERS = {
 """By the names in `nvidia-smi nvlink -e`: the first three as driver 580 has them for an H200, the others as driver
 595.91 has them for a B300, by a published capture."""
 NVLINK = re.compile(rf"^GPU (\d+):|^\s*Link \d+: ({'|'.join(NVLINK_COUNTERS)}): (\d+)", re.MULTILINE)
-CLOCKS = "clocks_event_reasons_counters/clocks_event_reasons_counters_"
 
 
 def readings_of(raw: Mapping[str, Any], environ: Mapping[str, str], slots: int, run: str) -> dict[str, Any]:
@@ -63,18 +61,14 @@ def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _gpus(text: str, nvlink: str) -> dict[str, tuple[dict[str, float], dict[str, str]]]:
     """Counters and states by GPU; what nvidia-smi does not say is left out. Raises ValueError."""
-    elements = ElementTree.fromstring(text).findall("gpu") if (known := nvidia_smi.parse(text)) else []
     links = _links(nvlink)
     found = {}
-    for gpu, element in zip(known, elements, strict=True):
-        counters = {"uncorrected": gpu["uncorrected"], **links.get(gpu["index"], {})}
-        for name in ("hw_therm_slowdown", "hw_power_brake"):
-            spent = re.match(r"(\d+) us", element.findtext(CLOCKS + name) or "")
-            counters[name] = int(spent[1]) / 1000 if spent else None
-        states = {state: gpu[state] for state in STATES}
+    for gpu in nvidia_smi.parse(text):
+        counters = {name: gpu[name] for name in ("uncorrected", "hw_therm_slowdown", "hw_power_brake")}
         # The number in /dev: where one GPU is lost, those after it have another index.
-        minor = element.findtext("minor_number") or ""
-        found[f"GPU {minor if minor.isdecimal() else gpu['index']}"] = (_known(counters), _known(states))
+        number = gpu["index"] if gpu["minor"] is None else gpu["minor"]
+        states = {state: gpu[state] for state in STATES}
+        found[f"GPU {number}"] = (_known({**counters, **links.get(gpu["index"], {})}), _known(states))
     return found
 
 

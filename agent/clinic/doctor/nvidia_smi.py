@@ -57,6 +57,9 @@ def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
         "lanes": _number(_text(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width")),
         "fabric": _text(gpu, "fabric/state"),
         "fabric_status": _text(gpu, "fabric/status"),
+        "minor": _number(_text(gpu, "minor_number")),
+        "hw_therm_slowdown": _held_down(gpu, "hw_therm_slowdown"),
+        "hw_power_brake": _held_down(gpu, "hw_power_brake"),
         "processes": len(gpu.findall("processes/process_info")),
     }
 
@@ -80,6 +83,13 @@ def _recovery(gpu: ElementTree.Element) -> str | None:
 def _number(text: str | None) -> int | None:
     found = re.match(r"\d+", text or "")
     return int(found[0]) if found else None
+
+
+def _held_down(gpu: ElementTree.Element, reason: str) -> float | None:
+    """For how many milliseconds the clock was, for that reason."""
+    counter = f"clocks_event_reasons_counters/clocks_event_reasons_counters_{reason}"
+    spent = re.match(r"(\d+) us", gpu.findtext(counter) or "")
+    return int(spent[1]) / 1000 if spent else None
 
 
 def _sum(gpu: ElementTree.Element, path: str) -> int | None:
