@@ -7,7 +7,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from agent.clinic.sources.look import SERVED_SINCE
+from agent.clinic.sources.recorder import SERVED_SINCE
 
 # Read when the tests are collected: later, no variable of the agent is left in the environment.
 TORCH = Path(os.environ.get("A4_TEST_TORCH") or Path(__file__).resolve().parents[1] / ".venv-torch")

@@ -42,8 +42,8 @@ __all__ = [
 
 def diagnose(collected: Collected) -> Diagnosis:
     """Who holds the run up, and what each source gave. Raises whatever a bug in the decision raises."""
-    from agent.clinic.sources.telling import sources
-    from agent.clinic.why.deciding import decide  # most runs never stand still
+    from agent.clinic.sources.catalogue import told  # most runs never stand still
+    from agent.clinic.why.deciding import decide
 
-    found = decide(collected)
-    return found.diagnosis._replace(sources=sources(found))
+    decision = decide(collected)
+    return decision.diagnosis._replace(sources=told(decision))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-SourceName = Literal["processes", "recorder", "ras", "stacks", "dump"]
-"""processes: /proc; recorder: torch's flight recorder, over a socket in the rank; ras: NCCL's; stacks: py-spy, or the
-rank's own over that socket; dump: what torch's watchdog wrote"""
 SourceState = Literal["found", "unavailable", "contradicts"]
 Fault = Literal["dead", "stopped", "behind", "other operation", "other size", "device", "waits", "odd"]
 """device: its GPU has not begun what the others wait in; waits: it does not answer; odd: its stack is another than
@@ -51,7 +48,8 @@ class Culprit(NamedTuple):
 class SourceSaid(NamedTuple):
     """What one source gave, over all pods."""
 
-    name: SourceName
+    name: str
+    """a source of docs/why.md"""
     state: SourceState
     text: str
     """what it showed, why it is unavailable and what to do, or what it contradicts"""

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.clinic.sources import nccl_ras, torch_server
-from agent.clinic.sources.asking import Asking
-from agent.clinic.sources.nccl_ras import ask_ras
-from agent.clinic.sources.torch_server import NoAnswer, ask_rank, entered_operations
+from agent.clinic.sources import ras, torch_server
+from agent.clinic.sources.question import NoAnswer, Question
+from agent.clinic.sources.ras import ask_ras
+from agent.clinic.sources.recorder import RecorderSource
+from agent.clinic.sources.source import Look
+from agent.clinic.sources.torch_server import ask_rank, entered_operations
 from agent.clinic.why.members import GroupMember
-from agent.clinic.why.records import Process
+from agent.clinic.why.records import PodRecords, Process
+from agent.machine.api import RunMarks
 from tests.clinic.recordings import recorded
 from tests.machine.waiting import DEADLINE_SECONDS
 
@@ -46,6 +49,12 @@ def listening(path: Path) -> socket.socket:
     server.bind(str(path))
     server.listen()
     return server
+
+
+def recorder_in(directory: Path) -> RecorderSource:
+    """One that asks ranks which leave their files there."""
+    pod = PodRecords(0, "pod-0", "")
+    return RecorderSource(Look(Question(pod, RunMarks("run-1"), why_dir=str(directory), seconds=30.0)))
 
 
 def refused(ask: Callable[[], object]) -> str:
@@ -79,7 +88,7 @@ def test_torchs_server(text: bytes, why: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(torch_server, "MOST_ANSWER", MOST)
     path = tmp_path / "1.sock"
     with answering(listening(path), text):
-        assert refused(lambda: ask_rank(str(path), "fr_trace_json", DEADLINE_SECONDS)) == why
+        assert refused(lambda: ask_rank(str(path), "fr_trace_json/", DEADLINE_SECONDS)) == why
 
 
 def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,11 +139,11 @@ def test_each_recorder_of_a_release_of_torch_is_asked(noted: str | None, asked: 
         else http(hooked if "nccl2" in path else b'{"version":"2.10"}')
         for path in asked * 2
     ]
-    asking, path = Asking(str(tmp_path), 30.0), tmp_path / "11.sock"
+    source, path = recorder_in(tmp_path), tmp_path / "11.sock"
     with answering(listening(path), *texts) as heard:
-        asking.ask_recorder(11, str(path))
+        source.ask(11, str(path))
     assert [request.split()[1].decode() for request in heard] == asked * 2
-    assert [group.backend for group in asking.groups[11]] == (["nccl"] if len(asked) > 2 else [])
+    assert [group.backend for group in source.given[11]["groups"]] == (["nccl"] if len(asked) > 2 else [])
 
 
 @pytest.mark.parametrize(("third", "has_moved"), [("5", False), ("6", True)], ids=["it stands still", "it goes on"])
@@ -153,16 +162,16 @@ def test_what_nccl2_learns_late_is_looked_at_once_more(third: str, has_moved: bo
     looks = [{"nccl2": http(json.dumps(late).encode())}, answer("5", "5"), answer(third, third)]
     nothing = http(b'{"version":"2.10"}')
     texts = [look.get(name, nothing) for look in looks for name in ("gloo", "nccl", "nccl2", "nccl-lazy")]
-    asking, path = Asking(str(tmp_path), 30.0), tmp_path / "11.sock"
+    source, path = recorder_in(tmp_path), tmp_path / "11.sock"
     with answering(listening(path), *texts) as heard:
-        asking.ask_recorder(11, str(path))
+        source.ask(11, str(path))
     assert len(heard) == len(texts)
-    assert GroupMember(0, 0, Process(11, 1, "S", "rank", 0, groups=asking.groups[11])).has_moved == has_moved
+    assert GroupMember(0, 0, Process(11, 1, "S", "rank", 0, groups=source.given[11]["groups"])).has_moved == has_moved
 
 
 @pytest.mark.parametrize(("size", "why"), [(MOST, ""), (MOST + 1, f"more than {MOST} bytes")])
 def test_ras(size: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_ras, "MOST_ANSWER", MOST)
+    monkeypatch.setattr(ras, "MOST_ANSWER", MOST)
     server = socket.create_server(("127.0.0.1", 0))
     with answering(server, b"x" * size):
         assert refused(lambda: ask_ras(f"127.0.0.1:{server.getsockname()[1]}", DEADLINE_SECONDS)) == why

@@ -7,19 +7,21 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from agent import wire
 from agent.clinic.interface import diagnose
+from agent.clinic.sources import catalogue
+from agent.clinic.sources.catalogue import SOURCES
 from agent.clinic.sources.dump import read_dump
+from agent.clinic.sources.processes import roles
 from agent.clinic.sources.ras import read_ras, since
 from agent.clinic.sources.recorder import read_hooked, read_recorder
-from agent.clinic.sources.roles import SeenProcess, roles
 from agent.clinic.sources.stacks import read_py_spy, same_holder
-from agent.clinic.sources.telling import NAMES
 from agent.clinic.why.fitting import compact, fit, size_of
 from agent.clinic.why.places import frame_text
 from agent.clinic.why.ras_view import least
@@ -37,10 +39,10 @@ from agent.clinic.why.records import (
     RasRank,
     Thread,
 )
-from agent.decide.diagnosis import SourceName
+from agent.machine.evidence_text import ProcessSeen
 from tests.clinic.recordings import DIRECTORY, recorded
 
-READERS: Mapping[SourceName, Callable[..., Any]] = {
+READERS: Mapping[str, Callable[..., Any]] = {
     "processes": roles,
     "recorder": read_recorder,
     "dump": read_dump,
@@ -50,13 +52,17 @@ READERS: Mapping[SourceName, Callable[..., Any]] = {
 """What reads the answers of each source."""
 
 
-def test_every_source_has_a_reader_that_is_tested_and_a_row_on_the_page() -> None:
-    assert {*get_args(SourceName)} == {*NAMES} == READERS.keys(), "each source of `why` has its reader in READERS"
+def test_every_source_has_a_row_a_reader_that_is_tested_and_a_line_on_the_page() -> None:
+    names = {source.name for source in SOURCES}
+    modules = Path(catalogue.__file__).parent.glob("*.py")
+    classes = {path.stem for path in modules if "(WhySource):" in path.read_text()}
+    assert {source.__module__.rpartition(".")[2] for source in SOURCES} == classes, "SOURCES has a row for each"
+    assert len(names) == len(SOURCES) and names == READERS.keys(), "READERS has the reader of each source of `why`"
     tests = Path(__file__).read_text()
     assert [name for name, reader in READERS.items() if f" {reader.__name__}(" not in tests] == [], "no test reads them"
     page = (Path(__file__).parents[2] / "docs" / "why.md").read_text()
     table = page.partition("| source | what it knows |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"(?m)^\| (\w+) \|", table)) == {*NAMES}, "docs/why.md has a row for each source"
+    assert set(re.findall(r"(?m)^\| (\w+) \|", table)) == names, "docs/why.md has a row for each source"
 
 
 def hooked(completed: int, backend: str = "nccl2") -> str:
@@ -204,24 +210,25 @@ def test_who_holds_the_gil_for_good_is_in_the_same_line_at_both_looks() -> None:
     assert not same_holder(threads(1), threads(2)) and not same_holder(threads(1), threads(1, line=2))
 
 
-RANK, CHILD = SeenProcess(20, 10, 2, "python a.py"), SeenProcess(30, 20, 2, "python a.py")
-LAUNCHER = SeenProcess(10, 1, None, "mpirun -n 4 a.py")
+RANK = ProcessSeen(20, 10, "python a.py", "S", 1.0, 1.0, rank=2)
+CHILD = replace(RANK, pid=30, ppid=20)
+LAUNCHER = ProcessSeen(10, 1, "mpirun -n 4 a.py", "S", 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("seen", "noted", "ranks"),
     [
         ((RANK, CHILD), {}, {20}),
-        ((RANK, CHILD._replace(parent=1)), {20: 2}, {20}),
-        ((RANK, CHILD._replace(parent=1)), {}, {20}),
-        ((CHILD._replace(parent=1), CHILD._replace(pid=40, parent=30)), {20: 2}, set()),
-        ((RANK._replace(program="sh rank.sh a.py", is_ours=True), CHILD, CHILD._replace(pid=40, parent=1)), {}, {30}),
-        ((RANK._replace(parent=1),), {}, {20}),
+        ((RANK, replace(CHILD, ppid=1)), {20: 2}, {20}),
+        ((RANK, replace(CHILD, ppid=1)), {}, {20}),
+        ((replace(CHILD, ppid=1), replace(CHILD, pid=40, ppid=30)), {20: 2}, set()),
+        ((replace(RANK, program="sh /x/rank.sh a.py"), CHILD, replace(CHILD, pid=40, ppid=1)), {}, {30}),
+        ((replace(RANK, ppid=1),), {}, {20}),
     ],
     ids=["child", "orphan, noted", "orphan", "rank is gone", "our shell", "launcher is gone"],
 )
 def test_what_a_rank_has_forked_is_no_rank(
-    seen: tuple[SeenProcess, ...], noted: dict[int, int], ranks: set[int]
+    seen: tuple[ProcessSeen, ...], noted: dict[int, int], ranks: set[int]
 ) -> None:
     found = roles((LAUNCHER, *seen), noted)
     assert {pid for pid, role in found.items() if role == "rank"} == ranks

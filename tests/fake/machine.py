@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import wire
 from agent.clinic.sources.question import LookAnswer, Question
-from agent.clinic.sources.rank_steps import entered
+from agent.clinic.sources.torch_server import entered_operations
 from agent.clinic.why.records import PodRecords
 from agent.fabrics.profiles import PROFILES
 from agent.launch import Launch
@@ -338,7 +338,7 @@ class FakeMachine:
             self.post(0.0, lambda: refused(OSError(errno.EAGAIN, "no more threads")))
             return
         try:
-            asks_ranks = getattr(work, "func", None) is entered
+            asks_ranks = getattr(work, "func", None) is entered_operations
             found: Any = self.pod.entered if asks_ranks else work()
         except Hangs:
             return

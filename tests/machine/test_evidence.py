@@ -19,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.clinic.sources.look import look as look_at_run
-from agent.clinic.sources.py_spy import NO_PY_SPY, dump_json
-from agent.clinic.sources.question import LookAnswer, Question
-from agent.clinic.sources.torch_server import NoAnswer
+from agent.clinic.sources.question import LookAnswer, NoAnswer, Question
+from agent.clinic.sources.stacks import NO_PY_SPY, dump_json
 from agent.clinic.why.records import PodRecords
 from agent.machine.api import RunMarks
 from agent.machine.evidence import dead_children, look

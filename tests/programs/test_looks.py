@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.clinic.sources.asking import Asking
+from agent.clinic.sources.question import Question
+from agent.clinic.sources.recorder import RecorderSource
+from agent.clinic.sources.source import Look
+from agent.clinic.sources.stacks import StackSource
 from agent.clinic.sources.torch_server import entered_operations
+from agent.clinic.why.records import PodRecords
+from agent.machine.api import RunMarks
 from agent.machine.evidence_text import ProcessSeen
 from tests.programs.test_hook import HOOK
 from tests.torch_environment import TORCH_PYTHON, is_served
@@ -44,6 +49,7 @@ def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: P
         "RANK": "0",
         "LOCAL_RANK": "0",
     }
+    question = Question(PodRecords(0, "pod-0", ""), RunMarks("run-1"), why_dir=str(tmp_path), seconds=0.3)
     looks, entered = 0, set[int]()
     for _ in range(3):
         argv = [str(TORCH_PYTHON), "-c", ENDS, str(tmp_path)]
@@ -55,9 +61,10 @@ def test_a_rank_that_is_asked_until_it_has_ended_ends_well(spy: str, tmp_path: P
                 nonlocal looks
                 while rank.poll() is None:
                     if os.path.exists(path):
-                        asking = Asking(str(tmp_path), 0.3)
-                        asking.ask_recorder(seen.pid, path)
-                        asking.take_stacks(spy, seen, path)
+                        now = Look(question)
+                        now.sockets = {seen.pid: path}
+                        RecorderSource(now).ask(seen.pid, path)
+                        StackSource(now).take(spy, seen)
                         entered.update(entered_operations(str(tmp_path), 0.3).values())
                         looks += 1
 

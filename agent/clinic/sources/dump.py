@@ -7,11 +7,15 @@ nothing to import, to call or to build, and nothing that takes more memory than 
 from __future__ import annotations
 
 import io
+import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from agent.clinic.sources.recorder import Recorded, from_dump
+from agent.clinic.sources.source import Job, WhySource
 
 DUMP_PREFIX = "dump-"
 """Names of dumps begin so; torch adds the rank."""
@@ -48,6 +52,37 @@ ALLOWED = [
     "SETITEM",
     "SETITEMS",
 ]
+
+
+class DumpSource(WhySource):
+    name = "dump"
+
+    def jobs(self) -> Iterator[Job]:
+        for name in dumps_in(self.look.question.why_dir):
+            yield partial(self._read, name)
+
+    def _read(self, name: str) -> None:
+        try:
+            with open(f"{self.look.question.why_dir}/{name}", "rb") as file:
+                found = read_dump(file.read(MOST_DUMP + 1))
+        except OSError as error:
+            found = Recorded((), f"it cannot be read: {error.strerror}")
+        if not found.groups:
+            self.says("unavailable", f"{name}: {found.why}")
+            return
+        for pid, rank in self.look.gone.items():
+            if rank == int(name.removeprefix(DUMP_PREFIX)):
+                self.gives(pid, groups=found.groups)
+                self.says("found", "", pid)  # groups do not say where they are from
+
+
+def dumps_in(directory: str) -> list[str]:
+    """Names of the dumps in it, but for those of ranks that torchrun has started anew since."""
+    with suppress(OSError):
+        written = {entry.name: entry.stat().st_mtime for entry in os.scandir(directory)}
+        newest = max((at for name, at in written.items() if name.isdigit()), default=0.0)
+        return sorted(name for name, at in written.items() if is_dump(name) and at >= newest)
+    return []
 
 
 def is_dump(name: str) -> bool:

@@ -18,6 +18,10 @@ MOST_OF_ALL = 8 << 20
 """Bytes that the records of all pods have together: pod 0 reads them one after the other."""
 
 
+class NoAnswer(OSError):
+    """Who was asked during a look gave none; the text says why."""
+
+
 class Question(NamedTuple):
     """Where to look. Paths are those of this pod."""
 

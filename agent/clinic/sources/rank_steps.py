@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from agent.clinic.sources.torch_server import entered_operations
 from agent.clinic.why.pace import Pace, Steps
 from agent.machine.api import Machine
 
 LOOK_SECONDS = 10.0
 """Between two looks at the numbers of all ranks, which takes none of them its GIL."""
 ANSWER_SECONDS = 3.0
-
-
-def entered(directory: str) -> Mapping[int, int]:
-    """Process → how many operations it has entered, for the ranks whose sockets are in a directory."""
-    from agent.clinic.sources.torch_server import entered_operations  # most pods have no such ranks
-
-    return entered_operations(directory, ANSWER_SECONDS)
 
 
 class RankSteps:
@@ -42,7 +36,8 @@ class RankSteps:
         """Look once, unless the last look has not ended yet."""
         if not self._looking:
             self._looking = True
-            self._machine.aside(partial(entered, self._directory), self._seen, lambda why: self._seen({}))
+            work = partial(entered_operations, self._directory, ANSWER_SECONDS)
+            self._machine.aside(work, self._seen, lambda why: self._seen({}))
 
     def _seen(self, numbers: Mapping[int, int]) -> None:
         self._looking = False

@@ -1,4 +1,4 @@
-"""What NCCL's RAS answers: JSON since NCCL 2.28.7, text since 2.24.
+"""NCCL's RAS, which listens in one process of each pod: text since NCCL 2.24, JSON since 2.28.7.
 
 The JSON's shape and the text's words are those of NCCL's sources; answers seen: OK, INCOMPLETE and MISMATCH of 2.28.9.
 RAS lists the ranks that are in a minority, which are often the innocent: here those with the fewest operations count.
@@ -7,16 +7,28 @@ RAS lists the ranks that are in a minority, which are often the innocent: here t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+import socket
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agent.clinic.sources.question import NoAnswer
+from agent.clinic.sources.source import DUMP_SHARE, Job, Look, WhySource
 from agent.clinic.why.ras_view import ALL, numbers
-from agent.clinic.why.records import MOST_ODD, Ras, RasCommunicator, RasCount, RasRank, RasStatus
+from agent.clinic.why.records import PodRecords, Ras, RasCommunicator, RasCount, RasRank, RasStatus
+from agent.decide.diagnosis import SourceSaid, SourceState
 from agent.decide.subset import grouped, ranges
 from agent.wire import json_object
 
+if TYPE_CHECKING:
+    from agent.clinic.why.deciding import Decision
+
+DEFAULT_ADDRESS = "localhost:28028"
+MOST_ANSWER = 16 << 20
 MOST_COMMUNICATORS = 64
+MOST_ODD = 16
+"""Ranks of a communicator that are kept, each with its process."""
 _IN_PROGRESS = 7
 """ncclInProgress"""
 _NO_COMMA = re.compile(r'("nvml_dev": -?\d+)(\s+"status")')
@@ -28,6 +40,89 @@ _COUNTED = re.compile(rf"\s*(?:Rank (?P<rank>\d+) has|\d+ ranks have) (?:not )?{
 _RANK = re.compile(r"\s*Rank (\d+)\b.* -- GPU .*managed by process (\d+) on node (\S+)\s*")
 _PROCESS = re.compile(r"\s*Process (\d+) on node (\S+) managing GPUs? .*")
 _MISSING = re.compile(r"\s*The missing ranks?: (.*\S)\s*")
+
+
+class RasSource(WhySource):
+    name = "ras"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look)
+        self._answer: Ras | None = None
+
+    def jobs(self) -> Iterator[Job]:
+        """One answer is about all processes of the job."""
+        addresses = sorted({one.ras or DEFAULT_ADDRESS for one in self.look.ranks})
+        if addresses and self.look.question.prepared:
+            yield partial(self._ask, addresses[0])
+
+    def _ask(self, address: str) -> None:
+        """Twice: with a stopped process the first question gets no answer, and one answer says not what moves."""
+        look = self.look
+        found: list[Ras] = []
+        why = ""
+        for _ in range(2):
+            try:
+                text = ask_ras(address, look.at_most(DUMP_SHARE))
+            except NoAnswer as error:
+                why = why or str(error)
+                if "refused" in why:
+                    break
+                continue
+            look.keep("ras.txt", text.encode())
+            read = read_ras(text, look.question.pod.hosts)
+            if isinstance(read, str):
+                why = why or read
+            else:
+                found.append(read)
+                look.wait_between_looks()
+        if found:
+            self._answer = since(found[-1], found[0])._replace(is_of_run=address == look.question.ras)
+        else:
+            self.says("unavailable", f"nobody answers at {address}: {why}")
+
+    def add_to(self, pod: PodRecords) -> PodRecords:
+        return pod._replace(ras=self._answer)
+
+    @classmethod
+    def tell(cls, decision: Decision) -> list[SourceSaid]:
+        ras = decision.ras
+        if ras is None:
+            return cls.unavailable(decision)
+        state: SourceState = "found"
+        text = ras.text
+        if ras.is_ours is None:
+            text = f"{text}; it names no process, so another job on the node may be meant"
+        elif not ras.is_ours:
+            state, text = "unavailable", "it answered for another job on the node: its processes are not ours"
+        elif ras.behind and decision.blamed and not ras.behind & decision.blamed:
+            named = ", ".join(decision.members[key].name for key in sorted(ras.behind))
+            state, text = "contradicts", f"{text}; so {named} would be behind, which the others do not confirm"
+        return [SourceSaid(cls.name, state, text)]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """NCCL_RAS_ADDR as host and port. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not re.fullmatch(r"[0-9]{1,5}", port):
+        raise ValueError(f"{text!r} has no port")
+    return (host.strip("[]") or "localhost"), int(port)
+
+
+def ask_ras(address: str, seconds: float) -> str:
+    """The answer to STATUS, as JSON where this NCCL has it, else as text; `seconds` may pass without a byte of it. NCCL
+    closes the connection after it. Raises NoAnswer."""
+    asked = b"CLIENT PROTOCOL 2\nTIMEOUT %d\nSET FORMAT json\nVERBOSE STATUS\n" % max(1, int(seconds) - 1)
+    try:
+        with socket.create_connection(parse_address(address), timeout=seconds) as peer, peer.makefile("rb") as answer:
+            peer.sendall(asked)
+            data = answer.read(MOST_ANSWER + 1)
+    except TimeoutError:
+        raise NoAnswer(f"no answer within {seconds:g} s") from None
+    except (OSError, ValueError) as error:
+        raise NoAnswer(getattr(error, "strerror", None) or str(error)) from None
+    if len(data) > MOST_ANSWER:
+        raise NoAnswer(f"more than {MOST_ANSWER} bytes")
+    return data.decode(errors="replace")
 
 
 def read_ras(text: str, hosts: Collection[str] = ()) -> Ras | str:
@@ -45,19 +140,18 @@ def read_ras(text: str, hosts: Collection[str] = ()) -> Ras | str:
 
 def since(ras: Ras, before: Ras) -> Ras:
     """The answer, and whether its counts have grown since an earlier one."""
-    old = {
+    old = _launched(before)
+    return ras._replace(moves=any(count > old.get(key, count) for key, count in _launched(ras).items()))
+
+
+def _launched(ras: Ras) -> dict[tuple[str, str, int], int]:
+    """(communicator, operation, rank) → how many."""
+    return {
         (one.name, count.operation, rank): count.count
-        for one in before.communicators
-        for count in one.counts
-        for rank in numbers(count.ranks)
-    }
-    moves = any(
-        count.count > old.get((one.name, count.operation, rank), count.count)
         for one in ras.communicators
         for count in one.counts
         for rank in numbers(count.ranks)
-    )
-    return ras._replace(moves=moves)
+    }
 
 
 def _from_json(data: Mapping[str, Any], hosts: Collection[str]) -> Ras:

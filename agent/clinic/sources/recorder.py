@@ -10,14 +10,28 @@ operations in `pg_status` with sends and receives.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from agent.clinic.why.records import MOST_RECENT, NO_ENTRIES, GroupProgress, Operation
+from agent.clinic.sources.question import NoAnswer
+from agent.clinic.sources.source import Job, Look, WhySource
+from agent.clinic.sources.torch_server import HOOKED, ask_rank, recorders
+from agent.clinic.why.members import GroupMember
+from agent.clinic.why.records import DEFAULT_GROUP, NO_ENTRIES, GroupProgress, Operation, with_before
 from agent.wire import json_object
 
-HOOKED_BACKENDS = ("nccl2", "nccl-lazy")
+ANSWER_SHARE = 0.3
+"""Part of the time that one rank's server may take."""
+NO_SOCKET = "no socket in {}: torch older than 2.10 or none, a Python that reads no PYTHONPATH (-I, -E, -S)"
+NO_SERVER = "torch {}.{} has no server in ranks that could be asked: the first is torch 2.10"
+SERVED_SINCE = (2, 10)
+MOST_NOTED = 16 << 20
+"""Bytes of a file of the hook that are read."""
+MOST_RECENT = 6
+"""Operations of each rank in each group that are kept, the last ones."""
 NEWEST = 2
 """How many of the operations that are kept are the newest; the others are the first that are not over."""
 
@@ -30,6 +44,90 @@ class Recorded(NamedTuple):
     """Why there are none; empty: there are."""
 
 
+class RecorderSource(WhySource):
+    name = "recorder"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look)
+        self._directory = look.question.why_dir
+        self._release = torch_release(self._directory)
+        self._recorders = recorders(self._release)
+
+    def jobs(self) -> Iterator[Job]:
+        for one in self.look.ranks:
+            if path := self.look.sockets.get(one.pid):
+                yield partial(self.ask, one.pid, path)
+            else:
+                self.says("unavailable", self._why_no_socket(), one.pid)
+
+    def _why_no_socket(self) -> str:
+        if not self.look.question.prepared:
+            return "A4_WHY=false"
+        if self._release and self._release < SERVED_SINCE:
+            return NO_SERVER.format(*self._release)
+        return NO_SOCKET.format(self._directory)
+
+    def ask(self, pid: int, path: str) -> None:
+        """Twice, to see whether the numbers move."""
+        try:
+            first = self._recorded(path, pid)
+            self.look.wait_between_looks()
+            second = self._recorded(path, pid)
+            if HOOKED.keys() & self._recorders.keys() and only_ended(second.groups, first.groups):
+                # nccl2 looks once a second what is over: it may have been over before the first look.
+                self.look.wait_between_looks()
+                first, second = second, self._recorded(path, pid)
+        except NoAnswer as error:
+            self.says("unavailable", str(error), pid)
+            return
+        groups = since(second.groups, first.groups)
+        if any(not group.ranks and group.group != DEFAULT_GROUP for group in groups):
+            ranks = groups_of(self._directory, pid)
+            groups = tuple(group._replace(ranks=group.ranks or ranks.get(group.group, ())) for group in groups)
+        self.gives(pid, groups=groups)
+        if not second.groups:
+            self.says("unavailable", second.why, pid)
+
+    def _recorded(self, path: str, pid: int) -> Recorded:
+        found = Recorded((), "")
+        made = list(groups_of(self._directory, pid))
+        for backend, handler in self._recorders.items():
+            try:
+                raw = ask_rank(path, handler, self.look.at_most(ANSWER_SHARE))
+            except NoAnswer as error:
+                if "HTTP" in str(error) and backend != "gloo":
+                    continue  # a torch without NCCL
+                raise
+            self.look.keep(f"{pid}.{backend}.json", raw)
+            found = both(found, read_hooked(raw, made) if backend in HOOKED else read_recorder(raw))
+        return found
+
+    @classmethod
+    def shows(cls, member: GroupMember) -> bool:
+        """Groups may be those of a dump."""
+        return bool(member.groups) and not any(one.state == "found" for one in member.told("dump"))
+
+
+def groups_of(directory: str, pid: int) -> dict[str, tuple[int, ...]]:
+    """Name → ranks of the groups that a rank has made, as the hook noted them; empty when it has not."""
+    try:
+        with open(f"{directory}/{pid}.groups", "rb") as file:
+            told = json.loads(file.read(MOST_NOTED))
+        return {str(name): tuple(map(int, ranks)) for name, ranks in told.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def torch_release(directory: str) -> tuple[int, int] | None:
+    """2, 15: the torch that ranks have loaded, as the hook noted it; None when it has not."""
+    try:
+        with open(f"{directory}/versions.json", "rb") as file:
+            major, minor = str(json.loads(file.read(MOST_NOTED))["torch"]).split(".")[:2]
+        return int(major), int(minor)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def read_recorder(text: str | bytes) -> Recorded:
     """The answer of `fr_trace_json` (gloo) or `dump_nccl_trace_json`."""
     data = json_object(text)
@@ -39,7 +137,7 @@ def read_recorder(text: str | bytes) -> Recorded:
 
 
 def read_hooked(text: str | bytes, made: Sequence[str]) -> Recorded:
-    """The answer of `fr_trace_json` for one of HOOKED_BACKENDS. `made`: names of the process's groups, in the order in
+    """The answer of `fr_trace_json` for one of HOOKED. `made`: names of the process's groups, in the order in
     which it made them."""
     found = read_recorder(text)
     data = json_object(text)
@@ -88,16 +186,9 @@ def both(first: Recorded, second: Recorded) -> Recorded:
 
 
 def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> tuple[GroupProgress, ...]:
-    """The groups with the numbers that they had at a first look."""
-    numbers = {(one.group, one.backend): one for one in before}
-    none = GroupProgress("", "other", 0)
-    return tuple(
-        one._replace(
-            entered_before=numbers.get((one.group, one.backend), none).entered,
-            completed_before=numbers.get((one.group, one.backend), none).completed,
-        )
-        for one in groups
-    )
+    """The groups with the numbers that they had at a first look. One that was not there then had entered nothing."""
+    known = with_before(groups, before)
+    return tuple(one if one.entered_before is not None else one._replace(entered_before=0) for one in known)
 
 
 def only_ended(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> bool:
@@ -201,11 +292,11 @@ def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 def _backend(entry: Mapping[str, Any]) -> Literal["nccl", "gloo", "other"]:
     name = str(entry.get("profiling_name", "")).partition(":")[0]
-    return "nccl" if name in ("nccl", *HOOKED_BACKENDS) else "gloo" if name == "gloo" else "other"
+    return "nccl" if name in ("nccl", *HOOKED) else "gloo" if name == "gloo" else "other"
 
 
 def _is_hooked(entry: Mapping[str, Any]) -> bool:
-    return str(entry.get("profiling_name", "")).startswith(tuple(f"{name}:" for name in HOOKED_BACKENDS))
+    return str(entry.get("profiling_name", "")).startswith(tuple(f"{name}:" for name in HOOKED))
 
 
 def _number(value: Any) -> int | None:

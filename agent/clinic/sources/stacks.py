@@ -6,17 +6,158 @@ Of the arguments only those stay that say whom a rank waits for.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from agent.clinic.why.places import user_frame
-from agent.clinic.why.records import MOST_FRAMES, TELLING_ARGUMENTS, Frame, Thread
+from agent.clinic.sources.question import APART_SECONDS, NoAnswer
+from agent.clinic.sources.source import DUMP_SHARE, Job, Look, WhySource
+from agent.clinic.why.members import GroupMember
+from agent.clinic.why.places import no_number_tells, stays, user_frame
+from agent.clinic.why.records import Frame, Thread
+from agent.cutting import cut_at_word
+from agent.machine.asking import MOST_REASON, Late, run_to_end, text_of
+from agent.machine.evidence_text import ProcessSeen
+from agent.machine.process import find_program
 
+NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Python stacks"
+MOST_DUMPS = 8
+"""At a time."""
+MOST_FRAMES = 12
+"""The innermost ones of each thread."""
+TELLING_ARGUMENTS = frozenset({"src", "dst", "group_src", "group_dst", "peer", "tag", "root"})
+"""Arguments of a frame that say whom a rank waits for: the only ones that are kept, as others may hold secrets."""
 MOST_THREADS = 16
 MOST_ARGUMENT = 40
 MOST_FUNCTION = 120
 _NAMELESS = re.compile(r"0x[0-9a-f]+")
+
+
+class StackSource(WhySource):
+    name = "stacks"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look)
+        self._first: dict[int, tuple[float, tuple[Thread, ...]]] = {}
+        """Native stacks of a first look, and when they were taken."""
+        self._looked: dict[int, threading.Event] = {}
+        self._dumping = threading.Semaphore(MOST_DUMPS)
+
+    def jobs(self) -> Iterator[Job]:
+        look = self.look
+        python = [one for one in look.processes if one.is_python and not one.is_ours]
+        python = [one for one in python if look.roles[one.pid] != "launcher"]
+        spy = find_program("py-spy", os.pathsep.join([look.question.path, os.path.dirname(sys.executable)]))
+        if not spy:
+            for one in python:
+                self.says("unavailable", NO_PY_SPY, one.pid)
+            return
+        for one in python:
+            yield partial(self.take, spy, one)
+        for one in python:
+            if look.roles[one.pid] == "rank" and self._needs_native(one):
+                yield partial(self._take_again, spy, one.pid)
+
+    def _needs_native(self, process: ProcessSeen) -> bool:
+        """Where torch records nothing, as in a rank of MPI, only native frames say what it waits in."""
+        return process.rank is not None and process.pid not in self.look.sockets and process.state in "RS"
+
+    def take(self, spy: str, process: ProcessSeen) -> None:
+        pid = process.pid
+        threads = self._dumped(spy, pid, native=True) if self._needs_native(process) else ()
+        if threads:
+            self._first[pid] = (time.monotonic(), threads)
+        else:
+            threads = self._dumped(spy, pid)
+        if threads:
+            self.gives(pid, threads=threads)
+        self._has_looked(pid).set()
+        if pid in self.look.sockets and process.state not in "Tt" and threads:
+            self._look_again(spy, pid, threads)
+
+    def _look_again(self, spy: str, pid: int, first: tuple[Thread, ...]) -> None:
+        """Where one look does not tell whether a rank of torch stays where it is."""
+        has_gil = any(thread.holds_gil for thread in first)
+        if not has_gil and not no_number_tells(first):
+            return
+        self.look.wait_between_looks()
+        second = self._dumped(spy, pid)
+        if has_gil:  # whoever had it at one moment may have let it go in the next
+            self.gives(pid, holds_gil=same_holder(first, second))
+        self.gives(pid, stays=stays(first, second))
+
+    def _take_again(self, spy: str, pid: int) -> None:
+        """Where there are native frames: no number says whether the rank goes on."""
+        self._has_looked(pid).wait(self.look.left())
+        if pid not in self._first:
+            return
+        at, first = self._first[pid]
+        threading.Event().wait(min(max(0.0, at + APART_SECONDS - time.monotonic()), self.look.left()))
+        if second := self._dumped(spy, pid, native=True):
+            self.gives(pid, stays=stays(first, second))
+
+    def _has_looked(self, pid: int) -> threading.Event:
+        return self._looked.setdefault(pid, threading.Event())
+
+    def _dumped(self, spy: str, pid: int, *, native: bool = False) -> tuple[Thread, ...]:
+        try:
+            with self._dumping:
+                return read_py_spy(dump_json(spy, pid, self.look.at_most(DUMP_SHARE), native=native))
+        except NoAnswer as error:
+            if not native:  # those without native frames are tried then
+                self.says("unavailable", str(error), pid)
+            return ()
+
+    def described(self, process: ProcessSeen) -> ProcessSeen:
+        why = [one.why for one in self.look.said() if one.name == self.name and process.pid in one.pids]
+        threads = self.given.get(process.pid, {}).get("threads", ())
+        dump = "\n".join(line for thread in threads for line in _lines(thread))
+        return replace(process, dump=dump, no_dump=" ".join(why))
+
+    @classmethod
+    def shows(cls, member: GroupMember) -> bool:
+        return member.process is not None and bool(member.process.threads)
+
+
+def _lines(thread: Thread) -> Iterator[str]:
+    gil = ", holds the GIL" if thread.holds_gil else ""
+    yield f'Thread {thread.tid or "?"}{gil}: "{thread.name}"'
+    for frame in [frame for frame in thread.frames if not frame.is_native] or thread.frames:
+        place = os.path.basename(frame.file) + ("" if frame.is_native else f":{frame.line}")
+        arguments = "".join(f", {name}={value}" for name, value in frame.arguments.items())
+        yield f"    {frame.function} ({place}{arguments})"
+
+
+def dump_json(spy: str, pid: int, seconds: float, *, native: bool = False) -> str:
+    """py-spy's dump as JSON, with the local variables of each frame. Raises NoAnswer.
+
+    The process is not paused for it: one that is stuck in the kernel would never come to that. For the `native` frames
+    between the Python ones it has to be, for some milliseconds.
+    """
+    argv = [spy, "dump", "--pid", str(pid), "--native" if native else "--nonblocking", "--json", "--locals"]
+    try:
+        done = run_to_end(argv, {}, max(0.0, seconds))
+    except Late:
+        raise NoAnswer(f"py-spy did not finish within {seconds:.1f} s") from None
+    except OSError as error:
+        raise NoAnswer(f"py-spy: {error}") from None
+    if done.status:
+        raise NoAnswer(f"py-spy: {_reason(text_of(done.errors))}")
+    return text_of(done.output)
+
+
+def _reason(problem: str) -> str:
+    """The error and its causes in one line, each once, without the stack of py-spy itself."""
+    told = problem.partition("\nStack backtrace")[0].replace("Caused by:", "").splitlines()
+    lines = [line.strip().removeprefix("Error: ") for line in told]
+    causes = [line.partition(": ")[2] if line.partition(": ")[0].isdigit() else line for line in lines if line]
+    return cut_at_word(": ".join(dict.fromkeys(causes)), MOST_REASON) or "it failed"
 
 
 def read_py_spy(text: str) -> tuple[Thread, ...]:

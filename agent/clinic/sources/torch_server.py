@@ -9,25 +9,16 @@ import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from functools import partial
-from http.client import HTTPConnection, HTTPException
-from typing import NamedTuple
 
-from agent.clinic.sources.recorder import HOOKED_BACKENDS
+from agent.clinic.sources.question import NoAnswer
 from agent.machine.workers import in_time
 
-
-class RecorderHandler(NamedTuple):
-    """What torch's server is asked for a recorder."""
-
-    name: str
-    query: str = ""
-
-
-RECORDERS = {"gloo": RecorderHandler("fr_trace_json"), "nccl": RecorderHandler("dump_nccl_trace_json")}
-HOOKED = {backend: RecorderHandler("fr_trace_json", f"?backend={backend}") for backend in HOOKED_BACKENDS}
+RECORDERS = {"gloo": "fr_trace_json/", "nccl": "dump_nccl_trace_json/"}
+"""What torch's server is asked for a recorder."""
+HOOKED = {backend: f"fr_trace_json/?backend={backend}" for backend in ("nccl2", "nccl-lazy")}
 """A torch that does not know these backends answers for gloo."""
 HOOKED_SINCE = (2, 15)
-COUNTERS = (RECORDERS["nccl"]._replace(query="?includecollectives=false"), *HOOKED.values(), RECORDERS["gloo"])
+COUNTERS = (RECORDERS["nccl"] + "?includecollectives=false", *HOOKED.values(), RECORDERS["gloo"])
 """NCCL's without its entries; those of HOOKED show only what is not over; gloo's is large and comes last."""
 ENTERED = re.compile(rb'"last_enqueued_collective":\s*"?(\d+)')
 MOST_ANSWER = 64 << 20
@@ -35,19 +26,17 @@ MOST_AT_ONCE = 8
 """Ranks that are asked side by side."""
 
 
-class NoAnswer(OSError):
-    """The server gave none; the text says why."""
-
-
-def ask_rank(path: str, handler: str, seconds: float, query: str = "") -> bytes:
+def ask_rank(path: str, handler: str, seconds: float) -> bytes:
     """What a handler answers; `seconds` may pass without a byte of it. Raises NoAnswer: a stopped rank's kernel accepts
     the connection, and nobody answers."""
+    from http.client import HTTPConnection, HTTPException
+
     try:
         with closing(HTTPConnection("rank")) as connection:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(seconds)
             connection.sock.connect(path)
-            connection.request("POST", f"/handler/{handler}/{query}", headers={"Connection": "close"})
+            connection.request("POST", f"/handler/{handler}", headers={"Connection": "close"})
             answer = connection.getresponse()
             body = answer.read(MOST_ANSWER + 1)
     except TimeoutError:
@@ -65,7 +54,7 @@ def ask_rank(path: str, handler: str, seconds: float, query: str = "") -> bytes:
     return body
 
 
-def recorders(release: tuple[int, int] | None) -> Mapping[str, RecorderHandler]:
+def recorders(release: tuple[int, int] | None) -> Mapping[str, str]:
     """Those of a release of torch; None: it is not known."""
     return {**RECORDERS, **HOOKED} if release and release >= HOOKED_SINCE else RECORDERS
 
@@ -76,9 +65,9 @@ def entered_operations(directory: str, seconds: float) -> Mapping[int, int]:
     found: dict[int, int] = {}
 
     def ask(pid: int) -> None:
-        for handler, query in COUNTERS:
+        for handler in COUNTERS:
             with suppress(NoAnswer):
-                status = ask_rank(f"{directory}/{pid}.sock", handler, seconds, query).rpartition(b'"pg_status"')[2]
+                status = ask_rank(f"{directory}/{pid}.sock", handler, seconds).rpartition(b'"pg_status"')[2]
                 if numbers := ENTERED.findall(status):
                     found[pid] = sum(map(int, numbers))
                     return

@@ -12,7 +12,7 @@ from agent.clinic.why.members import GroupMember, blind_pods, members
 from agent.clinic.why.pace import Pace, together
 from agent.clinic.why.places import frame_text, main_frames, user_frame
 from agent.clinic.why.ras_view import RasView, view
-from agent.clinic.why.records import Collected
+from agent.clinic.why.records import DEFAULT_GROUP, Collected
 from agent.clinic.why.waits import GroupName, Wait, WaitGraph
 from agent.decide.diagnosis import Diagnosis, Status
 from agent.decide.words import count_text
@@ -153,7 +153,7 @@ def _by_ras(picture: WaitGraph, ras: RasView | None, judgement: Blames) -> tuple
     """Where torch's recorder tells nothing, NCCL's counts do."""
     if ras is None or ras.moves or not ras.is_ours or picture.waits or judgement.moves:
         return ()
-    group = GroupName("0", "nccl")
+    group = GroupName(DEFAULT_GROUP, "nccl")
     operation = ras.operation or "an operation"
     wait = Wait(-1, "stack", f"{operation} over NCCL", None, group, ras.behind)
     found = [Blame(key, "behind", wait, ras.others) for key in sorted(ras.behind - ras.silent)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent import wire
-from agent.clinic.why.records import MOST_BYTES, GroupProgress, PodRecords, Process
+from agent.clinic.why.records import DEFAULT_GROUP, MOST_BYTES, GroupProgress, PodRecords, Process
 
 
 def fit(records: PodRecords, most: int = MOST_BYTES) -> PodRecords:
@@ -52,7 +52,7 @@ def _idle_groups(process: Process) -> Process:
     def cut(group: GroupProgress) -> GroupProgress:
         if group.completed is None or group.completed < group.entered or group.sends:
             return group
-        return group._replace(recent=(), ranks=() if group.group == "0" else group.ranks)
+        return group._replace(recent=(), ranks=() if group.group == DEFAULT_GROUP else group.ranks)
 
     return process._replace(groups=tuple(map(cut, process.groups)))
 

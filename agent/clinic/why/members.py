@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from agent.clinic.why.records import Collected, GroupProgress, PodRecords, Process, Source
-from agent.decide.diagnosis import SourceName
 
 STOPPED = frozenset("Tt")
 DEAD = frozenset({"Z", "X", "gone"})
@@ -43,7 +42,7 @@ class GroupMember(NamedTuple):
         completed = [(one.completed_before, one.completed) for one in self.groups]
         return any(before is not None and now is not None and now > before for before, now in [*entered, *completed])
 
-    def told(self, source: SourceName) -> list[Source]:
+    def told(self, source: str) -> list[Source]:
         """What that source gave of its process, or of all of its pod."""
         if self.pod is None or self.process is None:
             return []

@@ -6,28 +6,21 @@ the run's directory on that pod.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from agent.clinic.why.pace import Pace
-from agent.decide.diagnosis import SourceName, SourceState
+from agent.decide.diagnosis import SourceState
 
 MOST_BYTES = 32 * 1024
-MOST_FRAMES = 12
-"""The innermost ones of each thread."""
-MOST_RECENT = 6
-"""Operations of each rank in each group, the last ones."""
-
-MOST_ODD = 16
-"""Ranks of a communicator that RAS's answer is kept of, each with its process."""
-
+DEFAULT_GROUP = "0"
+"""Name of the group of all ranks."""
 NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
 """Said by a recorder that answered: its process has entered nothing that is recorded."""
-
+Role = Literal["rank", "launcher", "child", "other"]
+"""child: started by a rank, such as a worker of a data loader; launcher: mpirun, orted, prted, torchrun's agent"""
 ProcessState = Literal["R", "S", "D", "T", "t", "Z", "X", "I", "gone", "?"]
 """As in /proc, read before any debugger looked; gone: it was the run's, and is not there any more."""
-TELLING_ARGUMENTS = frozenset({"src", "dst", "group_src", "group_dst", "peer", "tag", "root"})
-"""Arguments of a frame that say whom a rank waits for: the only ones that are kept, as others may hold secrets."""
 
 
 class Frame(NamedTuple):
@@ -39,7 +32,7 @@ class Frame(NamedTuple):
     line: int | None = None
     """None: a native frame."""
     arguments: Mapping[str, str] = {}
-    """Those of TELLING_ARGUMENTS, as py-spy prints them: {"src": "1"}."""
+    """Those that say whom it waits for, as py-spy prints them: {"src": "1"}."""
 
     @property
     def is_native(self) -> bool:
@@ -82,7 +75,7 @@ class GroupProgress(NamedTuple):
     """How far one process came in one group of ranks, by torch's recorder."""
 
     group: str
-    """Name of the process group, the same on all of its ranks; "0" is that of all ranks."""
+    """Name of the process group, the same on all of its ranks."""
     backend: Literal["nccl", "gloo", "other"]
     entered: int
     """Number of the last operation that it entered; 0: none."""
@@ -110,8 +103,7 @@ class Process(NamedTuple):
     """In its pod."""
     parent: int
     state: ProcessState
-    role: Literal["rank", "launcher", "child", "other"]
-    """child: started by a rank, such as a worker of a data loader; launcher: mpirun, orted, prted, torchrun's agent"""
+    role: Role
     rank: int | None = None
     """Global; that of the rank that started it, for a child. None: unknown."""
     waiting: tuple[Waiting, ...] = ()
@@ -131,7 +123,7 @@ class Process(NamedTuple):
 class Source(NamedTuple):
     """Why one way to look at a pod gave nothing; or that groups are from a dump, which those do not say."""
 
-    name: SourceName
+    name: str
     state: SourceState
     why: str = ""
     """Why it is unavailable, what to set to have it; a sentence without a full stop."""
@@ -248,24 +240,17 @@ class Collected(NamedTuple):
 
     def after(self, first: Collected, apart: float) -> Collected:
         """This second look with how far ranks were at the first, `apart` seconds before."""
-        before = {
-            (pod.pod, process.pid, group.group, group.backend): group
-            for pod in first.pods
-            for process in pod.processes
-            for group in process.groups
-        }
+        before = {(pod.pod, one.pid): one.groups for pod in first.pods for one in pod.processes}
 
-        def with_before(pod: int, pid: int, group: GroupProgress) -> GroupProgress:
-            old = before.get((pod, pid, group.group, group.backend))
-            if old is None:
-                return group
-            return group._replace(entered_before=old.entered, completed_before=old.completed)
+        def with_first(pod: PodRecords) -> PodRecords:
+            seen = [(one, before.get((pod.pod, one.pid), ())) for one in pod.processes]
+            return pod._replace(processes=tuple(one._replace(groups=with_before(one.groups, old)) for one, old in seen))
 
-        pods = []
-        for pod in self.pods:
-            processes = [
-                process._replace(groups=tuple(with_before(pod.pod, process.pid, group) for group in process.groups))
-                for process in pod.processes
-            ]
-            pods.append(pod._replace(processes=tuple(processes)))
-        return self._replace(pods=tuple(pods), apart=apart)
+        return self._replace(pods=tuple(map(with_first, self.pods)), apart=apart)
+
+
+def with_before(groups: Iterable[GroupProgress], before: Iterable[GroupProgress]) -> tuple[GroupProgress, ...]:
+    """The groups with the numbers that they had at a first look, if it had them."""
+    numbers = {(one.group, one.backend): (one.entered, one.completed) for one in before}
+    known = [(one, numbers.get((one.group, one.backend))) for one in groups]
+    return tuple(one._replace(entered_before=old[0], completed_before=old[1]) if old else one for one, old in known)

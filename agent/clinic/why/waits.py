@@ -10,9 +10,8 @@ from typing import Literal, NamedTuple
 
 from agent.clinic.why.members import GroupMember
 from agent.clinic.why.places import UNNUMBERED, Activity, activity, code_of, main_frames
-from agent.clinic.why.records import NO_ENTRIES, GroupProgress, Operation
+from agent.clinic.why.records import DEFAULT_GROUP, NO_ENTRIES, GroupProgress, Operation
 
-DEFAULT_GROUP = "0"
 IN_OPERATIONS = ("collective", "point to point")
 UNKNOWN = "operation"
 """Name of an operation of which only the number is known."""
