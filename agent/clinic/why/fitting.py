@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agent import wire
@@ -44,8 +45,8 @@ def _other_threads(process: Process) -> Process:
     return process._replace(threads=process.threads[:1], waiting=process.waiting[:2])
 
 
-def _outer_frames(process: Process) -> Process:
-    return process._replace(threads=tuple(one._replace(frames=one.frames[:5]) for one in process.threads[:1]))
+def _outer_frames(process: Process, most: int) -> Process:
+    return process._replace(threads=tuple(one._replace(frames=one.frames[:most]) for one in process.threads[:1]))
 
 
 def _idle_groups(process: Process) -> Process:
@@ -67,10 +68,6 @@ def _old_operations(process: Process) -> Process:
     )
 
 
-def _no_stack(process: Process) -> Process:
-    return process._replace(threads=tuple(one._replace(frames=one.frames[:2]) for one in process.threads[:1]))
-
-
 def _no_ranks(process: Process) -> Process:
     return process._replace(groups=tuple(one._replace(ranks=()) for one in process.groups))
 
@@ -79,7 +76,7 @@ CUTS: tuple[tuple[str, Callable[[Process], Process]], ...] = (
     ("threads that are not the main one", _other_threads),
     ("the last operations of groups that wait for nothing", _idle_groups),
     ("operations between the first open one and the newest", _old_operations),
-    ("outer frames of stacks", _outer_frames),
-    ("all but two frames of each stack", _no_stack),
+    ("outer frames of stacks", partial(_outer_frames, most=5)),
+    ("all but two frames of each stack", partial(_outer_frames, most=2)),
     ("the ranks of groups", _no_ranks),
 )
