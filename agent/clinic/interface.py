@@ -8,36 +8,25 @@
 
 from __future__ import annotations
 
-from agent.clinic.doctor.deltas import compare, counters_argv, health_sentence, unseen
-from agent.clinic.doctor.gate import GateVerdict, judge_gate
-from agent.clinic.sources.dump import is_dump
-from agent.clinic.sources.question import APART_SECONDS, LookAnswer, Question, as_evidence, look_argv, read_look
-from agent.clinic.sources.rank_steps import RankSteps
-from agent.clinic.why.pace import Pace, Steps
-from agent.clinic.why.records import Collected, PodRecords
+from agent.clinic.doctor.deltas import compare as compare
+from agent.clinic.doctor.deltas import counters_argv as counters_argv
+from agent.clinic.doctor.deltas import health_sentence as health_sentence
+from agent.clinic.doctor.deltas import unseen as unseen
+from agent.clinic.doctor.gate import GateVerdict as GateVerdict
+from agent.clinic.doctor.gate import judge_gate as judge_gate
+from agent.clinic.sources.dump import is_dump as is_dump
+from agent.clinic.sources.question import APART_SECONDS as APART_SECONDS
+from agent.clinic.sources.question import LookAnswer as LookAnswer
+from agent.clinic.sources.question import Question as Question
+from agent.clinic.sources.question import as_evidence as as_evidence
+from agent.clinic.sources.question import look_argv as look_argv
+from agent.clinic.sources.question import read_look as read_look
+from agent.clinic.sources.rank_steps import RankSteps as RankSteps
+from agent.clinic.why.pace import Pace as Pace
+from agent.clinic.why.pace import Steps as Steps
+from agent.clinic.why.records import Collected as Collected
+from agent.clinic.why.records import PodRecords as PodRecords
 from agent.decide.diagnosis import Diagnosis
-
-__all__ = [
-    "APART_SECONDS",
-    "Collected",
-    "GateVerdict",
-    "LookAnswer",
-    "Pace",
-    "PodRecords",
-    "Question",
-    "RankSteps",
-    "Steps",
-    "as_evidence",
-    "compare",
-    "counters_argv",
-    "diagnose",
-    "health_sentence",
-    "is_dump",
-    "judge_gate",
-    "look_argv",
-    "read_look",
-    "unseen",
-]
 
 
 def diagnose(collected: Collected) -> Diagnosis:
