@@ -31,8 +31,7 @@ def look(question: Question) -> LookAnswer:
     records = records._replace(sources=tuple(now.said()))
     run = question.marks.run
     title = f"processes of {run}" if processes else f"{run} has no processes"
-    text, summary = render(title, processes, now.notes)
-    return LookAnswer(records, text, summary)
+    return LookAnswer(records, *render(title, processes, now.notes))
 
 
 if __name__ == "__main__":

@@ -51,9 +51,8 @@ class RasSource(WhySource):
 
     def jobs(self) -> Iterator[Job]:
         """One answer is about all processes of the job."""
-        addresses = sorted({one.ras or DEFAULT_ADDRESS for one in self.look.ranks})
-        if addresses and self.look.question.prepared:
-            yield partial(self._ask, addresses[0])
+        if self.look.ranks and self.look.question.prepared:
+            yield partial(self._ask, min(one.ras or DEFAULT_ADDRESS for one in self.look.ranks))
 
     def _ask(self, address: str) -> None:
         """Twice: with a stopped process the first question gets no answer, and one answer says not what moves."""

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from agent.clinic.sources.question import NoAnswer
 from agent.clinic.sources.source import Job, Look, WhySource
-from agent.clinic.sources.torch_server import HOOKED, ask_rank, recorders
+from agent.clinic.sources.torch_server import HOOKED, HOOKED_SINCE, RECORDERS, ask_rank
 from agent.clinic.why.members import GroupMember
 from agent.clinic.why.records import DEFAULT_GROUP, NO_ENTRIES, GroupProgress, Operation, with_before
 from agent.wire import json_object
@@ -51,7 +51,8 @@ class RecorderSource(WhySource):
         super().__init__(look)
         self._directory = look.question.why_dir
         self._release = torch_release(self._directory)
-        self._recorders = recorders(self._release)
+        self._is_hooked = self._release is not None and self._release >= HOOKED_SINCE
+        self._recorders = {**RECORDERS, **HOOKED} if self._is_hooked else RECORDERS
 
     def jobs(self) -> Iterator[Job]:
         for one in self.look.ranks:
@@ -73,7 +74,7 @@ class RecorderSource(WhySource):
             first = self._recorded(path, pid)
             self.look.wait_between_looks()
             second = self._recorded(path, pid)
-            if HOOKED.keys() & self._recorders.keys() and only_ended(second.groups, first.groups):
+            if self._is_hooked and only_ended(second.groups, first.groups):
                 # nccl2 looks once a second what is over: it may have been over before the first look.
                 self.look.wait_between_looks()
                 first, second = second, self._recorded(path, pid)

@@ -54,11 +54,6 @@ def ask_rank(path: str, handler: str, seconds: float) -> bytes:
     return body
 
 
-def recorders(release: tuple[int, int] | None) -> Mapping[str, str]:
-    """Those of a release of torch; None: it is not known."""
-    return {**RECORDERS, **HOOKED} if release and release >= HOOKED_SINCE else RECORDERS
-
-
 def entered_operations(directory: str, seconds: float) -> Mapping[int, int]:
     """Process → how many operations it has entered in all of its groups, for those whose sockets are in the directory
     and that answer in time."""

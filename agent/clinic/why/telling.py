@@ -10,7 +10,7 @@ from agent.clinic.why.places import place
 from agent.clinic.why.waits import Wait
 from agent.decide.diagnosis import Culprit, Place
 from agent.decide.subset import grouped, ranges
-from agent.decide.words import at_most, count_text, listed
+from agent.decide.words import at_most, count_text, listed, plural
 
 TIMING = (
     "a GPU that does not end its work looks like all others unless torch's timing is on: "
@@ -216,8 +216,8 @@ def _ranks(keys: Iterable[int], members: Sequence[GroupMember]) -> str:
     pods = sorted({one.pod.pod for one in chosen if one.pod})
     where_text = f" (pod {pods[0]})" if len(pods) == 1 else f" (pods {_some_ranges(pods)})" if pods else ""
     if not numbers:
-        return f"{count_text(len(chosen), 'process').replace('processs', 'processes')}{where_text}"
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {_some_ranges(numbers)}{where_text}"
+        return f"{count_text(len(chosen), 'process', 'processes')}{where_text}"
+    return f"{plural('rank', numbers)} {_some_ranges(numbers)}{where_text}"
 
 
 def _some_ranges(numbers: Iterable[int]) -> str:
