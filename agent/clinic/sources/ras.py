@@ -11,18 +11,16 @@ import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.clinic.sources.question import NoAnswer
 from agent.clinic.sources.source import DUMP_SHARE, Job, Look, WhySource
+from agent.clinic.why.deciding import Decision
 from agent.clinic.why.ras_view import ALL, numbers
 from agent.clinic.why.records import PodRecords, Ras, RasCommunicator, RasCount, RasRank, RasStatus
 from agent.decide.diagnosis import SourceSaid, SourceState
 from agent.decide.subset import grouped, ranges
 from agent.wire import json_object
-
-if TYPE_CHECKING:
-    from agent.clinic.why.deciding import Decision
 
 DEFAULT_ADDRESS = "localhost:28028"
 MOST_ANSWER = 16 << 20

@@ -14,15 +14,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.clinic.sources.question import APART_SECONDS, Question
-from agent.clinic.why.members import GroupMember
 from agent.clinic.why.records import PodRecords, Role, Source
 from agent.decide.diagnosis import SourceSaid, SourceState
 from agent.decide.subset import pods_text, ranges
 from agent.decide.words import at_most, count_text, plural
-from agent.machine.evidence_text import ProcessSeen
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # every run imports this module for `is_dump`
     from agent.clinic.why.deciding import Decision
+    from agent.clinic.why.members import GroupMember
+    from agent.machine.evidence_text import ProcessSeen
 
 ALL_SHARE = 0.9
 """Part of the time after which everything must have been read."""
