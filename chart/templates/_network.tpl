@@ -74,5 +74,11 @@
     {{- $_ := set $annotations "devices.gke.io/container.tcpx-daemon" ($devices | toYaml) -}}
   {{- end -}}
 {{- end -}}
+{{- $dns := .Values.dnsPolicy | default "" -}}
+{{- if and (eq $dns "None") (not (.Values.dnsConfig | default dict).nameservers) -}}
+  {{- $problems = append $problems "dnsPolicy=None without dnsConfig.nameservers: name a server that knows the names of pods, or leave dnsPolicy out" -}}
+{{- else if or (eq $dns "Default") (and $host (eq $dns "ClusterFirst")) -}}
+  {{- $notes = append $notes (printf "dnsPolicy=%s: pods ask the DNS server of their node, by which they find each other only if it knows the names of the cluster" $dns) -}}
+{{- end -}}
 {{- dict "host" $host "claim" $claim "gib" $gib "tcpx" $tcpx "native" $native "profile" ($network.profile | default "auto") "sshPort" $sshPort "testPort" $testPort "masterPort" $masterPort "annotations" $annotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}

@@ -71,8 +71,18 @@ kill "$watch" 2>/dev/null
   imagePullPolicy: {{ . }}
   {{- end }}
   command: [/usr/local/src/a4-agent/give-agent.sh, /target]
+  {{- with include "a4.initSecurity" $ }}
+  {{- . | nindent 2 }}
+  {{- end }}
   volumeMounts:
     - {name: a4-agent, mountPath: /target}
+{{- end -}}
+{{- end -}}
+
+{{- /* Of the chart's own init containers, but for TCPX's daemon, which needs more. */}}
+{{- define "a4.initSecurity" -}}
+{{- with (include "a4.whole" (.Values.initContainerSecurityContext | default dict) | fromJson).is -}}
+securityContext: {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 
@@ -267,10 +277,11 @@ claims: [{name: rdma}]
 
 {{- /* The network of every pod of the release. */}}
 {{- define "a4.podNetwork" -}}
-{{- if (include "a4.network" . | fromJson).host -}}
-hostNetwork: true
-dnsPolicy: ClusterFirstWithHostNet
-{{- else -}}
-dnsPolicy: ClusterFirst
+{{- $host := (include "a4.network" . | fromJson).host -}}
+{{- if $host }}hostNetwork: true
+{{ end -}}
+dnsPolicy: {{ .Values.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "ClusterFirst" $host) }}
+{{- with (include "a4.whole" (.Values.dnsConfig | default dict) | fromJson).is }}
+dnsConfig: {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}

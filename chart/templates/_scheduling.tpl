@@ -55,6 +55,12 @@
   {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $job.nodes) (int $job.gpus)) -}}
 {{- end -}}
 {{- $gpus := include "a4.gpus" . -}}
+{{- $terms := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" list (include "a4.affinity" . | fromJson) -}}
+{{- range $label, $named := include "a4.accelerator" . | fromJson -}}
+  {{- if contains $label (toJson $terms) -}}
+    {{- $problems = append $problems (printf "affinity names %s beside accelerator, which stands for %s, and nodes would have to fit both: set accelerator to nothing, and affinity alone decides" $label $named) -}}
+  {{- end -}}
+{{- end -}}
 {{- if regexMatch "^nvidia-gb[0-9]+$" $gpus -}}
   {{- $problems = append $problems (printf "nodes with %s (A4X) are not supported: they have processors of Arm, 4 GPUs and NVLink between nodes, for which images, the gIB installer and the pods' claims are not made; use A4 or A3" $gpus) -}}
 {{- end -}}
@@ -85,7 +91,7 @@
 {{- include "a4.text" (get (merge (dict) (.Values.nodeSelector | default dict) (include "a4.accelerator" . | fromJson)) "cloud.google.com/gke-accelerator") -}}
 {{- end -}}
 
-{{- /* nodeSelector, affinity, tolerations and the like, of every pod of the release. */}}
+{{- /* nodeSelector, tolerations and the like, of every pod of the release. */}}
 {{- define "a4.placement" -}}
 tolerations:
   - {key: nvidia.com/gpu, operator: Exists}
@@ -102,6 +108,15 @@ serviceAccountName: {{ . | quote }}
 {{- with include "a4.text" .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
+{{- with include "a4.text" .Values.runtimeClassName }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- with include "a4.text" .Values.schedulerName }}
+schedulerName: {{ . | quote }}
+{{- end }}
+{{- with (include "a4.whole" (.Values.podSecurityContext | default dict) | fromJson).is }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with (include "a4.words" .Values.imagePullSecrets | fromJson).names }}
 imagePullSecrets:
   {{- range . }}
@@ -110,18 +125,18 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{- /* The nodes that the user has named, as terms of a nodeAffinity. */}}
-{{- define "a4.nodeTerms" -}}
+{{- /* The user's affinity, where the nodes that targetNodes or avoidNodes name are in every term that nodes must fit. */}}
+{{- define "a4.affinity" -}}
+{{- $affinity := (include "a4.whole" (.Values.affinity | default dict) | fromJson).is -}}
 {{- $target := (include "a4.words" .Values.targetNodes | fromJson).names -}}
 {{- with coalesce $target (include "a4.words" .Values.avoidNodes | fromJson).names -}}
-requiredDuringSchedulingIgnoredDuringExecution:
-  nodeSelectorTerms:
-    - matchExpressions:
-        - key: kubernetes.io/hostname
-          operator: {{ if $target }}In{{ else }}NotIn{{ end }}
-          values:
-            {{- range . }}
-            - {{ . | quote }}
-            {{- end }}
+  {{- $named := dict "key" "kubernetes.io/hostname" "operator" (ternary "In" "NotIn" (not (empty $target))) "values" . -}}
+  {{- $terms := list -}}
+  {{- range dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" list $affinity | default (list dict) -}}
+    {{- $terms = append $terms (merge (dict "matchExpressions" (append (.matchExpressions | default list) $named)) .) -}}
+  {{- end -}}
+  {{- $must := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+  {{- $_ := set $affinity "nodeAffinity" (merge $must ($affinity.nodeAffinity | default dict)) -}}
 {{- end -}}
+{{- toJson $affinity -}}
 {{- end -}}

@@ -218,7 +218,8 @@
 {{- dict "names" $names "paths" $paths | toJson -}}
 {{- end -}}
 
-{{- /* What is mounted from outside the pod: {volumes, mounts, annotations, nfs, lustre, shared, parallelstore, buckets, results, problems, notes}. */}}
+{{- /* What is mounted from outside the pod: {volumes, mounts, annotations, nfs, lustre, shared, parallelstore, buckets, results,
+     names, problems, notes}; `names` are those of all volumes of the pod. */}}
 {{- define "a4.storage" -}}
 {{- $volumes := .Values.volumes | default dict -}}
 {{- $systems := include "a4.fileSystems" . | fromJson -}}
@@ -273,5 +274,5 @@
 {{- end -}}
 {{- $parallelstore := and (gt (int $systems.claims) 0) (include "a4.true" $volumes.psVolumes | eq "true") -}}
 {{- $annotations := include "a4.storageAnnotations" (dict "volumes" $volumes "buckets" $buckets.mounted "parallelstore" $parallelstore) | fromJson -}}
-{{- dict "volumes" $podVolumes "mounts" $mounts "annotations" $annotations "nfs" $systems.nfs "lustre" $systems.lustre "shared" $systems.shared "parallelstore" $parallelstore "buckets" (len $buckets.mounted) "results" $buckets.results "problems" $problems "notes" (concat $systems.notes $buckets.notes | default list) | toJson -}}
+{{- dict "volumes" $podVolumes "mounts" $mounts "annotations" $annotations "nfs" $systems.nfs "lustre" $systems.lustre "shared" $systems.shared "parallelstore" $parallelstore "buckets" (len $buckets.mounted) "results" $buckets.results "names" (keys $names | sortAlpha) "problems" $problems "notes" (concat $systems.notes $buckets.notes | default list) | toJson -}}
 {{- end -}}

@@ -18,6 +18,7 @@ NOTES = {
     ),
     "workload.envs[7].value=/mnt": "PAI_WORKSPACE_ROOT was /mnt, where nothing is mounted",
     "workload.env.A4_OUR_OWN=1": "A4_OUR_OWN is none of a4-agent's settings (docs/settings.md): only your own programs",
+    "dnsPolicy=ClusterFirst": "dnsPolicy=ClusterFirst: pods ask the DNS server of their node, by which they find each",
     "workload.configFile=x.yaml": (
         "workload.configFile=x.yaml is the name of a file that is not given: add --set-file workload_config=x.yaml"
     ),
@@ -39,6 +40,7 @@ def notes(rendered: Rendered) -> list[str]:
 NO_NOTES = (
     "",
     "queue=null",
+    "dnsPolicy=ClusterFirst,network.hostNetwork=false",
     "workload.run=null",
     "network.gibVersion=registry.example/gib@sha256:abc",
     "network.gibVersion=registry.example:5000/gib:v1",

@@ -14,6 +14,8 @@ AGAIN = "volumes.extraMounts[1].name=x,volumes.extraMounts[1].mountPath=/x"
 NFS = "volumes.nfs.ip=10.0.0.2"
 BUCKET = "volumes.gcsMounts[0].bucketName=b,volumes.gcsMounts[0]"
 CLAIM = "volumes.pvcMounts[0].claimName=c,volumes.pvcMounts[0]"
+BESIDE = "sidecars[0].image=i,sidecars[0]"
+OBJECT = "extraObjects[0].apiVersion=v1,extraObjects[0].kind"
 BOTH = "both to be mounted at"
 GOOGLES = "us-central1-docker.pkg.dev/deeplearning-images/reproducibility/pytorch-gpu-nemo-nccl:nemo25.04-gib1.0.6-A4"
 REFUSED = {
@@ -154,6 +156,35 @@ REFUSED = {
     "queue=<KUEUE_NAME>": "queue=<KUEUE_NAME> is not the name of a LocalQueue: write",
     "volumes.gcsMounts[0].bucketName=<YOUR_GCS_BUCKET>": (
         r"volumes.gcsMounts\[0\].bucketName=<YOUR_GCS_BUCKET> is not the name of a bucket: write"
+    ),
+    r"jobLabels.kueue\.x-k8s\.io/queue-name=q": r"jobLabels has kueue\.x-k8s\.io/queue-name: use queue",
+    r"jobLabels.helm\.sh/chart=c": r"jobLabels has helm\.sh/chart: leave it out, for the chart sets it",
+    r"jobAnnotations.provreq\.kueue\.x-k8s\.io/maxRunDurationSeconds=60": "use dwsSettings.maxRunDurationSeconds",
+    r"podLabels.app\.kubernetes\.io/instance=i": r"podLabels has app\.kubernetes\.io/instance: leave it out",
+    r"podLabels.kueue\.x-k8s\.io/priority-class=low": r"podLabels has kueue\.x-k8s\.io/priority-class: use jobLabels",
+    r"podLabels.jobset\.sigs\.k8s\.io/jobset-name=other": "for the controllers of JobSet and Job set it",
+    r"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]"
+    r".key=cloud\.google\.com/gke-accelerator": "beside accelerator, which stands for nvidia-b200",
+    "dnsPolicy=None": "dnsPolicy=None without dnsConfig.nameservers",
+    "initContainers[0].name=a": r"initContainers\[0\] needs both name and image",
+    f"{BESIDE}.name=workload": r"sidecars\[0\] is named workload, as one of the chart's or of GKE's",
+    f"{BESIDE}.name=a,initContainers[0].name=a,initContainers[0].image=i": (
+        r"sidecars\[0\] is named a, as initContainers\[0\]: give it another name"
+    ),
+    f"{BESIDE}.name=a,sidecars[0].volumeMounts[0].name=x,sidecars[0].volumeMounts[0].mountPath=/x": (
+        r"sidecars\[0\] mounts x, and there is no such volume: add it to volumes.extra"
+    ),
+    **{
+        f"{BESIDE}.name=a,sidecars[0].ports[0].containerPort={port},network.sshPort=222": (
+            rf"sidecars\[0\] has the port of {of}: choose another"
+        )
+        for port, of in {222: "network.sshPort", 223: "the sshd of helm test", 6002: "network.masterPort"}.items()
+    },
+    f"{BESIDE}.name=a,sidecars[0].restartPolicy=OnFailure": r"sidecars\[0\] has the restartPolicy OnFailure: leave it",
+    f"{OBJECT}=ConfigMap": r"extraObjects\[0\] is not an object of Kubernetes: write one with apiVersion",
+    "extraObjects[0]=a: b: c": r"extraObjects\[0\] is not an object of Kubernetes: write one with apiVersion",
+    rf"{OBJECT}=Secret,extraObjects[0].metadata.name=\{{\{{ .Release.Name \}}\}}-env": (
+        r"extraObjects\[0\] is Secret demo-env, which the chart or JobSet makes itself"
     ),
     "workload.env.SLEEP_INFINITY=perhaps": "neither true nor false: write one of them",
 }

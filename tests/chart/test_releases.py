@@ -253,8 +253,8 @@ def test_the_job_of_helm_test_forms_a_cluster_of_its_own(engines: Engines) -> No
     assert env["DOMAIN_NAME"] == "demo-helm-test.team-a.svc.cluster.local"
     assert env["A4_SSH_PORT"] == "2223"
     assert "nvidia.com/gpu" not in str(container.get("resources"))
-    # One network is enough, and the labels are those of the release.
-    assert not job["template"]["metadata"].get("annotations")
+    # One network is enough.
+    assert job["template"]["metadata"]["annotations"] == {"a": "b"}
     assert "batch.kubernetes.io/controller-uid" in env["JOB_UUID"]["fieldRef"]["fieldPath"]
     # The Service finds the pods before they are ready, and not every pod of the namespace.
     by_controller = {"batch.kubernetes.io/job-name": "demo-helm-test-0", "job-name": "demo-helm-test-0"}

@@ -34,7 +34,12 @@ DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text())
 # Keys of old values files that nothing uses, and the one that every chart has.
 LEGACY = {"workload.workflow", "workload.defaultArguments[]", "workload.arguments[]", "network.subnetworks[]"}
 OF_HELM = {"global"}
-OF_KUBERNETES = {"workload.resources.requests", "workload.resources.limits"}
+OF_KUBERNETES = {
+    "workload.resources": ("requests", "limits"),
+    "affinity": ("nodeAffinity", "podAffinity", "podAntiAffinity"),
+    "dnsConfig": ("nameservers", "searches", "options"),
+}
+"""Keys that values.yaml leaves to Kubernetes."""
 
 # Whatever combines schemas is told by the engines in a way that nobody can use.
 KEYWORDS = {"$schema", "title", "description", "type", "enum", "pattern", "minimum", "maximum", "required", "items"}
@@ -148,7 +153,8 @@ def test_the_schema_is_one_of_draft_7() -> None:
 
 
 def test_every_key_of_the_values_is_in_the_schema_and_the_other_way_round() -> None:
-    assert keys_in(DEFAULTS, SCHEMA) | LEGACY | OF_HELM | OF_KUBERNETES == KEYS
+    of_kubernetes = {f"{key}.{inner}" for key, names in OF_KUBERNETES.items() for inner in names}
+    assert keys_in(DEFAULTS, SCHEMA) | LEGACY | OF_HELM | of_kubernetes == KEYS
 
 
 def test_every_key_has_a_description_can_be_null_and_closes_what_the_chart_knows() -> None:
@@ -231,6 +237,9 @@ BAD: dict[str, tuple[Values, str]] = {
     "Secrets for images as Kubernetes has them": ({"imagePullSecrets": [{"name": "s"}]}, "imagePullSecrets.0"),
     "a toleration by its key alone": ({"tolerations": ["nvidia.com/gpu"]}, "tolerations.0"),
     "a script as a list": ({"task_script": ["echo"]}, "task_script"),
+    "a term of nodes without its kind": (at("affinity.requiredDuringExecution", {}), "affinity"),
+    "a sidecar by its image alone": ({"sidecars": ["fluent-bit"]}, "sidecars.0"),
+    "no time before the deadline": (at("workload.activeDeadlineSeconds", "0"), "workload.activeDeadlineSeconds"),
     "old keys in new places": ({"gpus": 16}, "gpus"),
 }
 
@@ -262,7 +271,6 @@ MEANT = {
     "volumes.nsf": "volumes.nfs",  # no two letters in the same order
     "volumes.gcsMounts.[].bucket": "volumes.gcsMounts.0.bucketName",
     "workload.envFromSecrets.*.name": "",
-    "affinity": "",
     "x": "",
     "größe": "",
 }
