@@ -31,7 +31,8 @@
 {{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems (include "a4.settings" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems (include "a4.additions" . | fromJson).problems (include "a4.extraObjects" . | fromJson).problems -}}
 {{- if $problems -}}
   {{- if not $workload.image }}{{ $problems = prepend $problems $unset }}{{ end -}}
-  {{- fail (printf "a4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}
+  {{- /* Helm 3.6 says the path through all templates on the line before. */}}
+  {{- fail (printf "\na4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}
 {{- end -}}
 {{- /* `helm lint` lets what is required be missing, and nothing else is wrong with the chart's own values. */}}
 {{- $_ := required (printf "a4-agent: %s" $unset) $workload.image -}}

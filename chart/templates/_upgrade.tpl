@@ -30,7 +30,7 @@
     {{- end -}}
   {{- end -}}
   {{- if $changed -}}
-    {{- fail (printf "a4-agent: JobSet %s in namespace %s has started, and an upgrade cannot change %s; nothing was changed. Run `helm uninstall %s -n %s`, wait until its pods are gone, and install it anew" $name .Release.Namespace (join " and " $changed) .Release.Name .Release.Namespace) -}}
+    {{- fail (printf "\na4-agent: JobSet %s in namespace %s has started, and an upgrade cannot change %s; nothing was changed. Run `helm uninstall %s -n %s`, wait until its pods are gone, and install it anew" $name .Release.Namespace (join " and " $changed) .Release.Name .Release.Namespace) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -201,7 +201,7 @@ def test_what_cannot_be_is_refused_and_what_to_write_is_said(engines: Engines) -
 def test_everything_that_is_wrong_is_said_at_once(engines: Engines) -> None:
     for engine in ENGINES:
         said = engines.refusal("workload.image=", "workload.gpus=12", "queue=", engine=engine, release="9-lives")
-        assert "a4-agent: these values cannot be used:\n- " in said
+        assert "\na4-agent: these values cannot be used:\n- " in said, "after what Helm says, on a line of its own"
         assert all(part in said for part in ("workload.image", "workload.gpus=12", "9-lives"))
 
 
