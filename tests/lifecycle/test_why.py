@@ -11,6 +11,7 @@ import pytest
 from agent.clinic.why.records import Frame, GroupProgress, Operation, Process, Thread
 from agent.decide.messages import Evidence, message
 from agent.errors import Exit
+from agent.lifecycle.waits import BEAT_SECONDS
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends, running, sleeping
@@ -359,6 +360,20 @@ def test_nobody_comes() -> None:
     end = ends(world, 0, run)["end"]
     assert (end["code"], end["what"]) == (Exit.PEERS_MISSING, "nobody has started rank 1 within 600 s"), world.dump()
     assert f"pod {holder.index}, " in end["where"] and f"/run/a4-agent/runs/{run}/start-rank-1" in end["why"]
+
+
+@pytest.mark.parametrize(("workload", "prints", "late"), [("mpirun", 0.0, 0.0), ("torchrun", 99.9, BEAT_SECONDS)])
+def test_a_limit_of_silence_counts_from_the_last_line_of_any_pod(workload: str, prints: float, late: float) -> None:
+    """What a worker has printed is known with its next beat. Of an MPI run mpirun alone prints, here on pod 0: it is
+    not waited for."""
+    world = sleeping(env=LIMITS, life=FOREVER)
+    world.submit(1, workload, args=["train.py"])
+    begun = world.seconds
+    world.wait(prints)
+    if prints:
+        world.pod(1).agent.children[-1].output(1, b"step 1\n")
+    world.until(lambda: bool(said(world, "hit the limit of 100 s without a line of output")))
+    assert 100 <= world.seconds - begun - prints < 100.1 + late, world.dump()
 
 
 def test_a_limit_that_was_typed_counts() -> None:

@@ -213,8 +213,9 @@ class Why:
             which = f"the time limit of {spec.timeout:g} s"
             self._later(spec.timeout, lambda: self._ask_at_limit("timeout", which))
         if spec.stall:
-            # What workers print is known with their next beat.
-            late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
+            # What workers print is known with their next beat. Of an MPI run, mpirun alone prints.
+            alone = list(self._workload.printing(self._context.indices)) == [0]
+            late = 0.0 if alone else beat_seconds(self._pod.settings.lease)
             silence = f"the limit of {spec.stall:g} s without a line of output"
             self._when_silent(spec.stall + late, began, lambda: self._ask_at_limit("stall", silence))
         if self._watched and self._limit and self._workload.exclusive:
