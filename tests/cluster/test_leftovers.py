@@ -26,10 +26,7 @@ def test_nothing_is_left_when_the_next_run_begins(start: Start, surroundings: st
     leave = LEAVE.format(also="setpriv --clear-groups" if surroundings == "true" else "")
     # What a rank starts on another pod through SSH by itself has the variable A4_RUN alone.
     by_ssh = ["ssh", trial.cluster.spec.pod_name(1), "setsid sleep 600 </dev/null >/dev/null 2>&1 &"]
-    # mpirun waits for what holds a rank's stdout.
-    held = ["mpirun", "--", "bash", "-c", "echo here; setsid sleep 600 &"]
     for command in (
-        *([held] if surroundings == "true" else []),
         ["run", *SHELL, leave],
         ["mpirun", "--", "bash", "-c", leave],
         ["mpirun", "-np", "1", "--", *by_ssh],
