@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.launch import Launch
+from agent.lifecycle.runs.hanging import AFTER_RANKS_SECONDS, LOOK_SECONDS
 
 PORT = 2222
 PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -25,8 +26,10 @@ RANKS = "grep -lsz ^OMPI_COMM_WORLD_RANK= /proc/[0-9]*/environ | cut -d / -f 3"
 """Processes of MPI ranks in a pod."""
 HEIRS_S = 5.0
 """For the last output of what mpirun has started, once it has ended itself."""
-ENDING_S = 10.0
-"""For an mpirun whose ranks have all finished to end itself, as the agent waits for it."""
+ENDING_S = LOOK_SECONDS + AFTER_RANKS_SECONDS
+"""For an mpirun whose ranks have all finished to end itself: as the agent waits for it, at most."""
+LOOK_S = 0.5
+"""Between two looks at whether mpirun, or its ranks, have ended."""
 HANG_S = 140.0
 """Longer than Open MPI needs to notice a dead link, or to start 66 ranks, on any machine: who takes longer hangs. Twice
 this is less than pytest's own limit."""
@@ -212,21 +215,26 @@ class Pods:
             finally:
                 process.kill()
 
-    def finish(self, process: subprocess.Popen[str], at_its_end: Callable[[], bool] = lambda: False) -> End:
+    def finish(
+        self, process: subprocess.Popen[str], at_its_end: Callable[[], bool] = lambda: False, ending: float = ENDING_S
+    ) -> End:
         """Wait for the end of a started launch, and end what holds its streams after that: 5.0.11 sometimes leaves a
         daemon that was not told, and the ssh that waits for it.
 
         An mpirun that hangs is killed, as whoever runs it must do: 5.0.11 sometimes locks itself up on a busy machine
-        after all its ranks have ended. `at_its_end` says that they have; without it, it takes HANG_S to be sure."""
-        deadline, stuck = time.monotonic() + HANG_S, False
+        after all its ranks have ended. `at_its_end` says that they have: it gets `ending` seconds then; without that,
+        it takes HANG_S to be sure."""
+        deadline, stuck, over = time.monotonic() + HANG_S, False, False
         while True:
             try:
-                stdout, stderr = process.communicate(timeout=HEIRS_S)
+                stdout, stderr = process.communicate(timeout=LOOK_S)
             except subprocess.TimeoutExpired:
                 now = time.monotonic()
-                if process.poll() is None and deadline > now + ENDING_S and at_its_end():
-                    deadline, stuck = now + ENDING_S, True
-                if process.poll() is not None or now > deadline:
+                if not over and process.poll() is not None:
+                    deadline, over = now + HEIRS_S, True
+                elif not over and not stuck and at_its_end():
+                    deadline, stuck = now + ending, True
+                if now > deadline:
                     self._end_mpi()
             else:
                 return End(process.returncode, stdout, stderr, stuck and process.returncode < 0)

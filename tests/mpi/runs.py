@@ -21,7 +21,7 @@ from agent.paths import shipped
 from agent.workloads import find_workload
 from agent.workloads.base import Judgement, Outcome, RunContext
 from tests.mpi.conftest import Mpi
-from tests.mpi.pods import End, Pod, Pods
+from tests.mpi.pods import ENDING_S, End, Pod, Pods
 
 RUN_DIR = "/run/a4-run"
 SLOTS = 2
@@ -98,8 +98,8 @@ class Run:
         with self.pods.started(launch or self.launch, self.context.lead) as process:
             yield process
 
-    def finish(self, process: subprocess.Popen[str]) -> Judgement:
-        self.end = self.pods.finish(process, self._is_ending)
+    def finish(self, process: subprocess.Popen[str], ending: float = ENDING_S) -> Judgement:
+        self.end = self.pods.finish(process, self._is_ending, ending)
         ranks, record = self.ranks(), self.record()
         tokens = [f"token-{index}" for index in self.context.indices]
         outcome = Outcome(

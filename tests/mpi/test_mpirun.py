@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.decide.ranks import parse_rank
+from agent.lifecycle.runs.hanging import AFTER_RANKS_SECONDS
 from agent.paths import shipped
 from tests.mpi.conftest import WITH_4, WITH_5, Mpi
 from tests.mpi.pods import Pods
@@ -51,7 +52,7 @@ def test_a_rank_that_leaves_a_process_with_its_output(mpi: Mpi, pods: Pods, code
         assert process.stdout
         assert [process.stdout.readline() for _ in range(6)] == ["here\n"] * 6
         run.let_go(*([3] if code else range(6)))  # one that fails is the end of all
-        end = run.finish(process).end
+        end = run.finish(process, AFTER_RANKS_SECONDS).end
     assert run.end and (run.end.stuck or code), "mpirun ended by itself"
     assert (end.code, run.end.stdout) == (code, "")
 
