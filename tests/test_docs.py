@@ -18,6 +18,7 @@ from agent.fabrics.profiles import CHOICES
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
+from agent.machine.output_writer import UNREAD_SECONDS
 from agent.settings import SETTINGS
 from agent.workloads import find_workload
 from scripts import chart_names
@@ -190,6 +191,7 @@ def test_the_docs_have_the_shares_of_the_grace_time(grace: int) -> None:
         ("grace.md", r"get SIGTERM and (\d+) s later SIGKILL", USUAL.term),
         ("files.md", r"Storing is retried at the end for (\d+) s", MOST_STORE_SECONDS),
         ("files.md", r"are stored every (\d+) s, so that", PIECE_SECONDS),
+        ("runs.md", r"it waits at most (\d+) s; the output is then cut", UNREAD_SECONDS),
         ("settings.md", r"no answer within (\d+) s is a warning", PROBE_SECONDS),
         ("settings.md", r"it is tried once more, for (\d+) s", SERVER_SECONDS),
         ("maintainers/control-channel.md", r"and a worker, version (\d+),", CHANNEL_VERSION),

@@ -20,6 +20,8 @@ LOW_MARK = 1024 * 1024
 """With fewer than this it is taken again."""
 MOST_WAITING = 16 * 1024 * 1024
 """More bytes than this are dropped."""
+UNREAD_SECONDS = 10.0
+"""When not a byte has been taken for so long, nobody reads."""
 WRITTEN_AT_ONCE = 4096
 """Bytes after which is noted that somebody reads: few, for slow terminals."""
 MOST_JOINED = 65536
@@ -29,8 +31,7 @@ MOST_JOINED = 65536
 class Emitter:
     """Writes to stdout and stderr in the order in which it was asked. Its thread is there while bytes wait."""
 
-    def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2, *, unread_seconds: float = 10.0) -> None:
-        """unread_seconds: when not a byte has been taken for so long, nobody reads."""
+    def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2, *, unread_seconds: float = UNREAD_SECONDS) -> None:
         self.behind = 0
         """Bytes that wait to be written."""
         self.dropped = 0

@@ -43,13 +43,13 @@ def test_a_pod_whose_output_nobody_reads_lives_on(start: Start) -> None:
     for pod in (0, 1):
         trial.until_event(pod, "result-known")
         trial.cluster.exec(pod, ["touch", "/run/now"])
+    # A run that prints to the pods as well, more than their pipes hold.
+    words = ["a4-agent", "mpirun", "--", "head", "-c", "300000", "/dev/zero"]
+    done = trial.cluster.exec(1, words, timeout=END_SECONDS)
+    assert (done.returncode, len(done.stdout)) == (0, 600_000), done.stderr
     for pod in (0, 1):
         trial.until(pod, f"test {RUN_DIR}/alive -nt /run/now")
         trial.until(pod, f"grep -rqs 'A4_NO_SUCH_SETTING is not a setting' {RUN_DIR}/runs")
-    # A run that prints to the pods as well: more than their pipes and the backlog hold.
-    words = ["a4-agent", "mpirun", "--", "head", "-c", "3000000", "/dev/zero"]
-    done = trial.cluster.exec(1, words, timeout=END_SECONDS)
-    assert (done.returncode, len(done.stdout)) == (0, 6_000_000), done.stderr
     assert trial.cluster.exec(0, ["a4-agent", "release"], timeout=END_SECONDS).returncode == 0
     all_codes(trial, 0)
 
