@@ -365,15 +365,17 @@ def test_nobody_comes() -> None:
 @pytest.mark.parametrize(("workload", "prints", "late"), [("mpirun", 0.0, 0.0), ("torchrun", 99.9, BEAT_SECONDS)])
 def test_a_limit_of_silence_counts_from_the_last_line_of_any_pod(workload: str, prints: float, late: float) -> None:
     """What a worker has printed is known with its next beat. Of an MPI run mpirun alone prints, here on pod 0: it is
-    not waited for."""
+    not waited for. The end's reason begins with who held it up."""
     world = sleeping(env=LIMITS, life=FOREVER)
-    world.submit(1, workload, args=["train.py"])
+    stepping(world)
+    run = world.submit(1, workload, args=["train.py"], per_node=1)
     begun = world.seconds
     world.wait(prints)
     if prints:
         world.pod(1).agent.children[-1].output(1, b"step 1\n")
     world.until(lambda: bool(said(world, "hit the limit of 100 s without a line of output")))
     assert 100 <= world.seconds - begun - prints < 100.1 + late, world.dump()
+    assert ends(world, 0, run)["end"]["why"].startswith(SENTENCE), world.dump()
 
 
 def test_a_limit_that_was_typed_counts() -> None:
