@@ -77,19 +77,23 @@ def blamed(found: Diagnosis) -> dict[int | None, str]:
 def test_a_rank_that_sleeps(trial: Trial) -> None:
     """Asked through the library and by the verb, which is also asked about runs that do not hang. With an old torch
     stacks alone tell, and no number."""
-    with hanging(trial, "sleeps") as run:
+    asks = trial.cluster.popen
+    with (
+        hanging(trial, "sleeps") as run,
+        asks(0, ["a4-agent", "why"]) as verb,
+        asks(1, ["a4-agent", "why", run, "--json"]) as for_programs,
+    ):
         found = diagnose(why(trial, run))
-        said = trial.cluster.exec(0, ["a4-agent", "why"], timeout=END_SECONDS)
-        told = trial.cluster.exec(1, ["a4-agent", "why", run, "--json"], timeout=END_SECONDS)
+        said, told = (each.communicate(timeout=END_SECONDS)[0] for each in (verb, for_programs))
     assert (found.status, blamed(found)) == ("hangs", {CULPRIT: "behind"})
     operation = "all_reduce #4" if is_served() else "all_reduce"
     assert "sleep_in_python" in found.sentence and f"{operation}, which 3 ranks wait in" in found.sentence
     recorder = [(one.state, one.text) for one in found.sources if one.name == "recorder"]
     old = "ranks 0-3: torch {}.{} has no server in ranks that could be asked: the first is torch 2.10"
     assert recorder == [("found", "4 of 4 ranks") if is_served() else ("unavailable", old.format(*torch_release()))]
-    assert (said.returncode, f"rank {CULPRIT} (pod " in said.stdout) == (0, True), said
-    assert all(len(line) <= 80 for line in said.stdout.splitlines())
-    answer = json.loads(told.stdout)
+    assert (verb.code, f"rank {CULPRIT} (pod " in said) == (0, True), said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    answer = json.loads(told)
     assert (answer["run"], answer["over"], answer["diagnosis"]["status"]) == (run, False, "hangs")
     over = trial.cluster.exec(1, ["a4-agent", "why", run], timeout=END_SECONDS)
     assert (over.returncode, over.stdout) == (0, f"{run} is over, and nothing was seen to hang in it\n")
