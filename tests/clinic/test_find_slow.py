@@ -173,6 +173,15 @@ def test_a_node_that_begins_to_hang(places: list[Place], since: int) -> None:
     assert [(one.node, one.share) for one in verdict.slow] == [(2, 0.0)] and not verdict.ways.links
 
 
+def test_two_pods_of_four_that_timed_out_once_beside_a_slow_one() -> None:
+    """A child on one of them was stopped; what both measured later clears them."""
+    places = tree(4, 1, 2)
+    found = [one._replace(speed=0.0) if one[:2] == (0, (1, 2)) else one for one in play(places, {3: 0.5})]
+    verdict = judge(places, found)
+    assert [one.node for one in verdict.slow] == [3] and verdict.cleared == {0, 1, 2}
+    assert (verdict.ways.links, verdict.ways.once) == ([], 1)
+
+
 def test_one_slow_pod_of_four() -> None:
     """As four pods with an H100 each measured it; there are no more than three partners."""
     speeds = {(0, 3): 46.3, (1, 2): 21.9, (1, 3): 44.4, (0, 2): 21.5, (2, 3): 23.3, (0, 1): 39.9}

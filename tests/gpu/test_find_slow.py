@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.paths import shipped
-from tests.clinic.cluster.test_find_slow import signal_child
-from tests.cluster.conftest import Trial
+from tests.cluster.conftest import END_SECONDS, Trial
 from tests.cluster.work import following, read_until, result_of
 from tests.gpu.conftest import GIVEN, RUN_SECONDS, Cluster, agent
 
@@ -62,11 +61,26 @@ def test_a_gpu_that_is_busy_is_named(cluster: Cluster, torch_python: Path) -> No
             assert (done.returncode, products) == (65, [1]), (number, done)
 
 
+PARENT = "[f]ind-slow-torch.py"
+"""So that it does not find itself."""
+KILL = f"""for i in $(seq 3000); do
+    for parent in $(grep -ls {PARENT} /proc/[0-9]*/cmdline | cut -d / -f 3); do
+        found=$(grep -ls {PARENT} $(printf '/proc/%s/cmdline ' $(cat /proc/$parent/task/*/children)) 2>/dev/null |
+            head -n 1 | cut -d / -f 3)
+        [ -z "$found" ] || exec kill -KILL $found
+    done
+    sleep 0.02
+done
+exit 1"""
+"""The first child that measures over torch, as soon as there is one."""
+
+
 def test_a_killed_child_and_its_partner_go_on(cluster: Cluster) -> None:
     trial = cluster(2, env=NETWORK_ONLY)
     with following(trial, 0, "run", "find-slow", "--", "--seconds", "5") as (run, _):
         read_until(run.stdout, b"each GPU alone: 2 GPUs\n")
-        signal_child(trial, 1, "KILL")
+        killed = trial.cluster.exec(1, ["bash", "-c", KILL], timeout=END_SECONDS)
+        assert killed.returncode == 0, killed
         printed = run.stdout.read().decode()
         assert run.wait(RUN_SECONDS) == 0, printed
     assert "round 1: 1 pair, 1 timed out\nround 2: 1 pair\n" in printed, printed

@@ -96,3 +96,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # Python takes its time to take torch down
