@@ -25,9 +25,10 @@ STUB = """#!/bin/sh
 # Stands for every program of a step: counts the call, fails if it is the one that shall, else does what the test says
 # of this program, or what the real one does.
 name=${0##*/}
-count=$(($(/bin/cat /tmp/log/count) + 1))
+read -r count </tmp/log/count
+count=$((count + 1))
 echo "$count" >/tmp/log/count
-echo "$name $(echo "$*" | /usr/bin/tr '\\n' ' ')" >>/tmp/log/calls
+printf '%s\\0' "$name $*" >>/tmp/log/calls
 [ "$count" != "$FAILS" ] || exit 3
 [ ! -e "/tmp/effects/$name" ] || { . "/tmp/effects/$name"; exit; }
 for place in /usr/bin /usr/sbin; do [ ! -x "$place/$name" ] || exec "$place/$name" "$@"; done
@@ -181,7 +182,7 @@ def run(name: str, place: Path, fails: int = 0, then: str = ":", effects: Mappin
         [*sandbox, "sh", "-c", line, "sh", *step.arguments], capture_output=True, text=True, timeout=SECONDS
     )
     calls = shared / "log/calls"
-    return Ran(done.returncode, done.stdout, done.stderr, calls.read_text().splitlines() if calls.exists() else [])
+    return Ran(done.returncode, done.stdout, done.stderr, calls.read_text().split("\0")[:-1] if calls.exists() else [])
 
 
 def test_every_step_is_here() -> None:
