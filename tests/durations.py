@@ -14,8 +14,6 @@ from pathlib import Path
 FILE = Path(__file__).with_name("durations.json")
 LONGEST_SECONDS = 15.0
 """For every test that has not the marker `faults` or `long`."""
-SLOWER = Path(__file__).with_name("slower.txt")
-"""Tests that take longer than that all the same, and none may join them. Whoever makes one faster takes it out."""
 WORTH_NOTING_SECONDS = 3.0
 """What takes less stands in the file only if every test of its place does."""
 RENEW = "make test-durations ARGS={file} writes its figures, on an idle machine"
@@ -25,11 +23,6 @@ RENEW = "make test-durations ARGS={file} writes its figures, on an idle machine"
 def read(file: Path = FILE) -> dict[str, float]:
     """Seconds by test; of a test with several cases, those of the longest."""
     return dict(json.loads(file.read_text()))
-
-
-@cache
-def slower() -> frozenset[str]:
-    return frozenset(SLOWER.read_text().split())
 
 
 def key(nodeid: str) -> str:
@@ -43,7 +36,7 @@ def objection(nodeid: str, figures: Mapping[str, float], must_have_one: bool) ->
     file = nodeid.partition("::")[0]
     if seconds is None:
         return f"tests/durations.json does not have this test: {RENEW.format(file=file)}" if must_have_one else ""
-    if seconds > LONGEST_SECONDS and key(nodeid) not in slower():
+    if seconds > LONGEST_SECONDS:
         return (
             f"this test takes {seconds:g} s on an idle machine, and {LONGEST_SECONDS:g} s is the most: make it faster, "
             f"then {RENEW.format(file=file)}"

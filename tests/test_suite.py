@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from agent.workbench.local.spec import ClusterSpec
-from tests import durations
 from tests.deadlines import (
     at_any_moment,
     events,
@@ -204,11 +203,6 @@ def test_a_test_that_takes_too_long_on_an_idle_machine_is_refused() -> None:
     unknown = objection("tests/cluster/test_x.py::test_new", FIGURES, True)
     assert "make test-durations ARGS=tests/cluster/test_x.py" in unknown
     assert objection("tests/decide/test_y.py::test_new", FIGURES, False) == ""
-
-
-def test_tests_that_are_no_longer_slow_are_not_listed_as_such() -> None:
-    figures = durations.read()
-    assert [test for test in durations.slower() if figures.get(test, 0.0) <= durations.LONGEST_SECONDS] == []
 
 
 def test_figures_are_renewed_by_file() -> None:
