@@ -84,7 +84,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(ROOT.glob("agent/**/*.py"))}
 RANK_PROGRAMS = sorted(ROOT.glob("entrypoints/**/*.py"))
 SHELL_SCRIPTS = sorted(path for place in ("entrypoints", "scripts", "docker") for path in ROOT.glob(f"{place}/**/*.sh"))
-SHELL_SCRIPTS.append(ROOT / "bin/a4-agent")
+SHELL_SCRIPTS += [ROOT / "bin/a4-agent", ROOT / "kubectl/kubectl-a4"]
 
 
 def part_of(module: str) -> str:

@@ -27,6 +27,7 @@ OF_GKE = {
 }
 """Beginnings of lines that are not typed here, and why."""
 SHOWN_ELSEWHERE = {
+    "a4 ": "test_plugin.py, which types them all",
     "wait --for=delete pod": "it waits for an end that test_runs.py shows",
     "delete pod POD --force": "test_losses.py, on a dead node",
     "taint nodes NODE": "test_losses.py, on a dead node",
