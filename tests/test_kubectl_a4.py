@@ -135,7 +135,7 @@ def test_help_is_in_the_form_of_kubectl_with_an_example_for_each_verb(shell: She
 
 
 WRONG = {
-    "frob": "exec RELEASE -- a4-agent frob",
+    "frob": "see kubectl a4 --help, or try kubectl a4 exec RELEASE -- a4-agent frob",
     "status": "the name of a release is missing",
     "status my-job -n": "-n needs a value",
     "status my-job --context=": "--context needs a value",
@@ -283,6 +283,41 @@ def test_the_end_of_a_job_is_told_in_the_words_of_the_agent_and_its_code_passed(
 def test_wait_ends_with_the_code_of_the_job(shell: Shell, jobset: str, pods: str, code: int) -> None:
     shell.answers(pods=pods, jobset=jobset, others=", a, b")
     assert shell.type("wait", "my-job", "--timeout=0s").code == code
+
+
+def test_wait_goes_on_when_the_server_is_away_for_a_while(shell: Shell) -> None:
+    shell.program("sleep", "#!/bin/sh\n")
+    look = 'count=$(grep -c ignore-not-found -a calls); [ "$count" != 2 ] || exit 1; cat "jobset$count"'
+    shell.program("kubectl", STAND_IN.replace("cat jobset", look))
+    shell.answers(jobset1="uid false 0 ", jobset3="uid false 0 Completed AllJobsCompleted: good")
+    done = shell.type("wait", "my-job")
+    assert (done.code, "waiting for the end" in done.err, "Completed" in done.err) == (0, True, True)
+
+
+LEFT = failed("one", 1) + failed("two", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "pods", "code", "log"),
+    [
+        (["--tail", "5"], LEFT, "0", ["one", "--container=workload", "--tail", "5"]),
+        (["--pod=2"], LEFT, "0", ["two", "--container=workload"]),
+        ([], RUNS, "66", ["one", "--container=workload", "--follow"]),
+    ],
+    ids=["pod 0 is gone", "of another pod", "there was no run yet"],
+)
+def test_logs_without_a_run_are_those_of_a_pod(
+    shell: Shell, words: list[str], pods: str, code: str, log: list[str]
+) -> None:
+    shell.answers(pods=pods, code=code)
+    last = shell.type("logs", "my-job", *words).calls[-1]
+    assert last[2:] == ["logs", *log]
+
+
+def test_status_adds_why_another_pod_does_not_run(shell: Shell) -> None:
+    shell.answers(pods=RUNS + pod("two", 1, reason="ErrImagePull"), output="said\n")
+    done = shell.type("status", "my-job", "--json")
+    assert done[:3] == (0, "said\n", "pod 0, one, node node-1: runs\npod 1, two, node node-1: ErrImagePull\n")
 
 
 def test_a_gone_release_is_told_with_those_that_are_there(shell: Shell) -> None:
