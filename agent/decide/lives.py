@@ -52,8 +52,8 @@ def reasons(
 ) -> set[str]:
     """Which words in A4_RESTART_ON would give another life to a run whose life was judged so; none where it was told to
     end from outside. `rank_code`: with what the rank ended that is the cause, where the launcher has a code of its own;
-    `lost`: pods that were lost in this life; `unhealthy`: see the function; `stalled`: it printed nothing for too long.
-    """
+    `lost`: pods that were lost in this life; `unhealthy`: see `unhealthy_pods`; `stalled`: it printed nothing for too
+    long."""
     if end.code == Exit.OK or is_told(end):
         return set()
     is_own, found = end.origin == "workload", set()
@@ -68,7 +68,7 @@ def reasons(
     return found
 
 
-def unhealthy(findings: Iterable[Finding]) -> dict[int, str]:
+def unhealthy_pods(findings: Iterable[Finding]) -> dict[int, str]:
     """The pods whose devices broke during a life, and how: they are to be replaced. Not with pod 0 among them, whose
     replacement would be a new job."""
     found: dict[int, str] = {}

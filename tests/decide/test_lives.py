@@ -6,7 +6,7 @@ import pytest
 
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Finding
-from agent.decide.lives import LifeEnd, no_progress, reasons, unhealthy, with_code_of_job
+from agent.decide.lives import LifeEnd, no_progress, reasons, unhealthy_pods, with_code_of_job
 from agent.decide.run_names import life_id, life_parts, run_of
 
 USUAL = "lost,75,137,143"
@@ -78,7 +78,7 @@ BROKEN = Finding("XIDs", "bad", "fatal", 2, device="GPU 3", value="79")
     ],
 )
 def test_who_is_unhealthy(findings: list[Finding], pods: dict[int, str]) -> None:
-    assert unhealthy(findings) == pods
+    assert unhealthy_pods(findings) == pods
 
 
 @pytest.mark.parametrize(

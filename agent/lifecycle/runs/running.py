@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from agent.clinic.interface import health_sentence
 from agent.decide.ending import JobEnd, from_bug, is_told, with_failure, with_losses
 from agent.decide.facts import Finding
-from agent.decide.lives import unhealthy
+from agent.decide.lives import unhealthy_pods
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
@@ -435,7 +435,7 @@ class Run:
             return
         waits = self.afterwards.waits_for_devices(self.course, self.ends)
         if not waits:
-            self._starts_again(unhealthy(self.afterwards.findings))
+            self._starts_again(unhealthy_pods(self.afterwards.findings))
             self._follow(self.course.to(Phase.OVER))
         elif self.judgement is None:
             judgement = self._judged()
