@@ -26,7 +26,8 @@ from loaded_nccl import loaded_nccl
 
 MIB = 1 << 20
 MOST_BYTES = {"nccl": 256 * MIB, "gloo": 64 * MIB}
-FIRST_BYTES = MIB
+FIRST_BYTES = {"nccl": MIB, "gloo": MIB // 4}
+"""Few over sockets: a link that has lost nearly all its speed is measured, and not taken for one that hangs."""
 TRIES = 3
 """So often these are sent: by the fastest of them one knows how much fits."""
 GATHERED_BYTES = 1 << 30
@@ -227,7 +228,7 @@ class Group:
 
     def speed(self, run: Callable[[int], object], most: int) -> float:
         """Bytes a second: the median of REPEATS, each as large, and as often, as fits into its time."""
-        first = min(FIRST_BYTES, most)
+        first = min(FIRST_BYTES[self.backend], most)
         self.seconds(run, first)  # connections are made
         fits = int(first * self.window / min(self.seconds(run, first) for _ in range(TRIES)))
         size = self.agreed("size", max(first // 16, min(most, fits) // 16 * 16))

@@ -262,3 +262,19 @@ def test_no_rank_leaves_before_all_have_measured(monkeypatch: pytest.MonkeyPatch
     assert [waits_for(rank) for rank in (2, 1, 0)] == ["all done", "all done", "done 3"]
     assert waits_for(3) == "all done" and waits_for(0) == "left 1"
     assert [waits_for(rank) for rank in (3, 2, 1, 0)] == ["", "", "", ""]
+
+
+def test_a_link_that_has_lost_nearly_all_its_speed_is_measured_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the deadline of a pair: else it would seem to hang."""
+    monkeypatch.syspath_prepend(os.path.dirname(shipped("entrypoints", "find-slow.py")))
+    program, conductor = map(importlib.import_module, ("find-slow-torch", "find_slow_conductor"))
+    group, speed, took = program.Group.__new__(program.Group), 0.2e6, list[float]()
+    group.rank, group.store, group.backend, group.window = 0, SharedStore(), "gloo", 0.1
+
+    def seconds(run: object, size: int, times: int = 1) -> float:
+        took.append(size / speed * times)
+        return size / speed
+
+    monkeypatch.setattr(group, "seconds", seconds)
+    assert group.speed(None, program.MOST_BYTES["gloo"]) == pytest.approx(speed)
+    assert sum(took) < conductor.LIMITS["pair"]
