@@ -23,7 +23,7 @@ REPLACED = frozenset({int(Exit.TRY_AGAIN), 128 + 9, int(Exit.TERMINATED)})
 
 
 class LifeEnd(NamedTuple):
-    """A life that was followed by another."""
+    """A life that is over."""
 
     since: float
     """When it began, in seconds since 1970, as are all moments here."""

@@ -17,7 +17,7 @@ MUST = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def given(engines: Engines, directory: Path, values: Object) -> Rendered:
-    """Of a values file: these are nothing to type."""
+    """Settings of a values file: these are nothing to type."""
     path = directory / f"{len(list(directory.iterdir()))}.yaml"
     path.write_text(yaml.safe_dump(values))
     return engines.with_values("-f", str(path))

@@ -22,7 +22,7 @@ LAST = ("release", "wait")
 
 
 class Owner:
-    """Of releases in a namespace, which is that of the context."""
+    """Somebody with releases in a namespace, which is that of the context."""
 
     def __init__(self, bed: Bed, namespace: str) -> None:
         self._cluster = bed.plane.cluster
