@@ -152,6 +152,21 @@ def test_a_pod_is_killed_in_every_stage_and_the_next_attempt_ends_well(
     assert not left and not list(place.path.rglob("iter_0000001")), left
 
 
+@pytest.mark.faults
+def test_a_lost_pod_costs_a_life_and_nothing_that_was_saved(place: Workplace) -> None:
+    """Also where the training is to be made anew: that was done in the first life."""
+    env = {**SAVING, "TRAINING_MODE": "sft", "MP_TRAIN_ITERS": "5", "MP_WARMUP_ITERS": "1", "A4_TRAIN_AGAIN": "true"}
+    release = held(place, place.steering, "iteration-4")
+    with place.cluster(NEXT, gpus_per_pod=8, env=env, lives=1, replace_after=0.1) as trial:
+        until_there(place, place.steering, "iteration-4")
+        trial.cluster.kill_pod(1)
+        release()
+        all_codes(trial, 0)
+        assert "iter_0000002; the optimizer starts afresh" in trial.cluster.logs(0, "err")
+        assert [life["lost"] for life in result(trial)["lives"]] == [[1]], trial.log()
+    assert trained(place, "qwen3_next_finetune") == [2, 4, 5]
+
+
 def held(place: Workplace, steering: Steering, where: str) -> Callable[[], None]:
     """Nobody gets further than to there; what ends that."""
     if where in POINTS:

@@ -31,7 +31,8 @@ DATA = Stage(
     "/mnt/data",
     "/mnt/data/.partial",
 )
-RECORD = stages.StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
+RUN = "mpirun-00c0ffee.2"
+RECORD = stages.StageRecord({"model": "A"}, 0.0, RUN, "u.0.0")
 
 
 @pytest.mark.parametrize(
@@ -50,22 +51,25 @@ RECORD = stages.StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
     ],
 )
 def test_verdicts(stage: Stage, problem: str, record: stages.StageRecord | None, needed: bool, why: str) -> None:
-    found = stages.judge(stage, problem, record, "u.0.0")
+    found = stages.judge(stage, problem, record, RUN, "u.0.0")
     assert found.needed is needed and why in found.why
     assert found.aside == (needed and why not in ("it is torn", "its newest is 3")), "what is of other inputs is kept"
 
 
 @pytest.mark.parametrize(
-    ("made_in", "epoch", "anew"),
+    ("made_by", "made_in", "epoch", "anew"),
     [
-        *(("u.0.0", "u.0.0", True), ("u.0.0", "u.1.0", False), ("u.0.0", "u.0.2", False), ("u.0.0", "v.1.0", True)),
-        *(("u.0.0", "own", True), ("a.b", "a.c", True), ("x.y.0.0", "x.y.1.0", False)),
+        *((RUN, "u.0.0", "u.0.0", True), (RUN, "u.0.0", "u.1.0", False), (RUN, "u.0.0", "u.0.2", False)),
+        *((RUN, "u.0.0", "v.1.0", True), (RUN, "u.0.0", "own", True), (RUN, "a.b", "a.c", True)),
+        (RUN, "x.y.0.0", "x.y.1.0", False),
+        *((f"mpirun-00c0ffee.{life}", "own", "own", anew) for life, anew in ((1, False), (3, True))),
+        ("mpirun-0badcafe.1", "own", "own", True),
     ],
 )
-def test_anew_means_once_in_a_job(made_in: str, epoch: str, anew: bool) -> None:
-    """A later attempt goes on; a later run with the same epoch was started by a person."""
+def test_anew_means_once_in_a_job(made_by: str, made_in: str, epoch: str, anew: bool) -> None:
+    """A later attempt or life goes on; a later run with the same epoch was started by a person."""
     stage = MADE._replace(again="FORCE", anew=True)
-    assert stages.judge(stage, "", RECORD._replace(epoch=made_in), epoch) == (
+    assert stages.judge(stage, "", RECORD._replace(run=made_by, epoch=made_in), RUN, epoch) == (
         stages.StageVerdict(True, "FORCE is set", aside=True)
         if anew
         else stages.StageVerdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
@@ -79,13 +83,14 @@ def test_anew_means_once_in_a_job(made_in: str, epoch: str, anew: bool) -> None:
         (RECORD._replace(done=False, began_at=4), "u.1.0", 4),
         (RECORD._replace(done=False), "u.1.0", -1),
         (RECORD._replace(done=False), "u.0.0", None),
+        (RECORD._replace(run="mpirun-00c0ffee.1", done=False, began_at=4), "u.0.0", 4),
         (RECORD._replace(done=True), "u.1.0", None),
     ],
 )
 def test_what_an_earlier_attempt_had_begun_with(
     record: stages.StageRecord | None, epoch: str, expected: int | None
 ) -> None:
-    assert stages.repeats_at(record, epoch) == expected
+    assert stages.repeats_at(record, RUN, epoch) == expected
 
 
 @given(

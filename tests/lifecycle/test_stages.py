@@ -53,6 +53,7 @@ class Fake(PodSite):
     def __init__(self, storage: Storage, *, epoch: str = "uid.0.0", killed_at: int = -1, lost_at: int = -1) -> None:
         self.storage = storage
         self.epoch = epoch
+        self.run = "run"
         self.effects: list[str] = []
         self.looked_at: set[str] = set()
         self.said: list[str] = []
@@ -133,7 +134,7 @@ class Fake(PodSite):
     def keep(self, stage: Stage, claimed: Held, **fields: Any) -> None:
         claimed.until()
         self._effect("record")
-        record = StageRecord(stage.inputs, 1e9, "run", self.epoch, **fields)
+        record = StageRecord(stage.inputs, 1e9, self.run, self.epoch, **fields)
         self.storage.records[record_name(stage, "/mnt")] = seal(record)
 
     def rename(self, old: str, new: str, claimed: Held) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agent import wire
 from agent.decide.pipeline import Files, Model, Stage, StageOutput
+from agent.decide.run_names import life_parts
 from agent.decide.sync_facts import TOP, unseal
 
 RECORDS = f"{TOP}/complete"
@@ -52,10 +53,11 @@ def read_record(text: str) -> StageRecord | None:
         return None
 
 
-def judge(stage: Stage, problem: str, record: StageRecord | None, epoch: str) -> StageVerdict:
-    """`problem`: why its outputs are not complete; empty when they are. `epoch`: of this attempt of the job."""
+def judge(stage: Stage, problem: str, record: StageRecord | None, run: str, epoch: str) -> StageVerdict:
+    """`problem`: why its outputs are not complete; empty when they are. `run`: its id in this life; `epoch`: of this
+    attempt of the job."""
     trains = is_training(stage)
-    if stage.anew and (record is None or not is_earlier_attempt(record.epoch, epoch)):
+    if stage.anew and (record is None or not is_earlier_try(record, run, epoch)):
         return StageVerdict(True, f"{stage.again} is set", aside=True)
     if problem and not (trains and record is not None):
         return StageVerdict(True, problem, aside=trains)
@@ -86,15 +88,22 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {old.get(name, '(none)')}, now {new.get(name, '(none)')}" for name in names)
 
 
-def is_earlier_attempt(one: str, other: str) -> bool:
+def is_earlier_try(record: StageRecord, run: str, epoch: str) -> bool:
+    """Whether the record is of an earlier attempt of this job, or of an earlier life of this run."""
+    (earlier, life), (this, now) = life_parts(record.run), life_parts(run)
+    return _is_earlier_attempt(record.epoch, epoch) or (earlier == this and life < now)
+
+
+def _is_earlier_attempt(one: str, other: str) -> bool:
     """Whether both epochs, UID.RESTART.RESTART, are of one job, and not the same."""
     return one != other and one.split(".")[:-2] == other.split(".")[:-2] and one.count(".") >= 2
 
 
-def repeats_at(record: StageRecord | None, epoch: str) -> int | None:
-    """The iteration with which an earlier attempt of this job began its training, which has failed since; None: there
-    was none. One that fails now and has saved nothing newer would fail again and again."""
-    if record is None or record.done or not is_earlier_attempt(record.epoch, epoch):
+def repeats_at(record: StageRecord | None, run: str, epoch: str) -> int | None:
+    """The iteration with which an earlier attempt of this job, or an earlier life of this run, began its training,
+    which has not come to its end; None: there was none. One that fails now and has saved nothing newer would fail again
+    and again."""
+    if record is None or record.done or not is_earlier_try(record, run, epoch):
         return None
     return record.began_at
 

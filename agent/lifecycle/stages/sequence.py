@@ -86,7 +86,7 @@ def _judge(site: PodSite, stage: Stage) -> StageVerdict:
         return StageVerdict(True, "it has no outputs to check")
     problems = ((output, site.problem(output)) for output in stage.outputs)
     problem = next((f"{output.path}: {why}" for output, why in problems if why), "")
-    return judge(stage, problem, site.record(stage), site.epoch)
+    return judge(stage, problem, site.record(stage), site.run, site.epoch)
 
 
 class _Turn:
@@ -207,7 +207,8 @@ class _Turn:
             newest = None
         site.prepare(stage, verdict, claimed)
         site.keep(stage, claimed, done=False, began_at=-1 if newest is None else newest.iteration)
-        return Begin(True, "" if newest is None else site.begin_from(stage, newest), repeats_at(before, site.epoch))
+        begins_from = "" if newest is None else site.begin_from(stage, newest)
+        return Begin(True, begins_from, repeats_at(before, site.run, site.epoch))
 
     def _finish(self, claimed: Held) -> None:
         """Give what was made its name: after its record, so that nothing bears its name without one, and after what

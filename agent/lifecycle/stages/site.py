@@ -53,6 +53,8 @@ class PodSite:
     def __post_init__(self) -> None:
         self.epoch = self.settings.epoch
         """The epoch of this attempt of the job."""
+        self.run = self.pipeline.run
+        """The id of the run, in this life."""
         self._files = stored.StoredFiles(os.environ)
         self._begun = 0.0
         self.say = self.programs.say
@@ -150,12 +152,12 @@ class PodSite:
             newest = None if begin.repeats_at is None else self.newest(stage.outputs[0])
             if begin.repeats_at is None or (newest is not None and newest.iteration > begin.repeats_at):
                 raise
-            hint = f"it has failed in the attempt before, too, and saved no checkpoint since (exit code {failed.code})"
+            hint = f"the attempt or life before it has saved no newer checkpoint, either (exit code {failed.code})"
             raise Failed(Exit.WRONG_RESULT, failed.what, hint) from failed
 
     def keep(self, stage: Stage, claimed: Held, **fields: Any) -> None:
         """Store its record, in which these fields are not as they are for a stage that is done."""
-        record = records.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch, **fields)
+        record = records.StageRecord(stage.inputs, time.time(), self.run, self.epoch, **fields)
         self.background.put(records.RECORDS, self._file(stage), seal(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Held) -> None:
@@ -224,12 +226,12 @@ class PodSite:
 
     def leave_mark(self) -> None:
         """Write what other pods must see, if they have the same storage."""
-        self.background.put(MARKS, self._job, f"{self.pipeline.run}\n")
+        self.background.put(MARKS, self._job, f"{self.run}\n")
 
     def find_mark(self) -> None:
         """Raises DirectoryUnusable where this pod has another storage than the lead."""
         # No client of NFS or Lustre keeps what it has read for so long, unless it was told to.
-        if not self.background.find(MARKS, self._job, f"{self.pipeline.run}\n", 40.0):
+        if not self.background.find(MARKS, self._job, f"{self.run}\n", 40.0):
             what = f"this pod does not see in {self.settings.shared_dir} what pod {self.pipeline.pods[0]} has written"
             raise DirectoryUnusable(what, "every pod must mount the same directory of the same file server there")
 
@@ -244,7 +246,7 @@ class PodSite:
         """For those who look for flags of old launchers."""
         later = self.pipeline.stages[[each.name for each in self.pipeline.stages].index(stage.name) + 1 :]
         for where, flag in self._old_flags(records.flag_of(stage, later)):
-            self.background.put(where, flag, f"{self.pipeline.run}\n")
+            self.background.put(where, flag, f"{self.run}\n")
 
     def _old_flags(self, fact: str) -> Sequence[tuple[str, str]]:
         return old_flags(fact, os.environ.get("JOB_ID", ""), self.settings.hostname_prefix)

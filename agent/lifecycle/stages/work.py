@@ -44,7 +44,8 @@ class Begin(NamedTuple):
     resumes: str = ""
     """The directory with the checkpoint from which a training goes on; empty: the one in its arguments."""
     repeats_at: int | None = None
-    """An earlier attempt of this job has failed in this stage, with this checkpoint as its newest (-1: none)."""
+    """An earlier attempt of this job, or life of this run, did not end this stage, and began it with this checkpoint as
+    the newest (-1: none)."""
 
 
 class Failed(Exception):
