@@ -3,13 +3,15 @@
 - Looks at ranks that stand still: each pod answers a `Question` in a process of its own (`look_argv`, `read_look`,
   `as_evidence`), pod 0 has what all pods saw (`Collected`) and decides (`diagnose`).
 - How far ranks are while they run: `RankSteps`, `Steps` and `Pace`; the files that torch's watchdog leaves.
-- Devices: `judge_gate` before a run, `counters_argv`, `compare` and `unseen` around it, `health_sentence` after it.
+- Devices: `judge_gate` before a run, `counters_argv`, `compare` and `unseen` around it, `health_sentence` after it,
+  `gpu_memory_argv` before it starts again.
 """
 
 from __future__ import annotations
 
 from agent.clinic.doctor.deltas import compare as compare
 from agent.clinic.doctor.deltas import counters_argv as counters_argv
+from agent.clinic.doctor.deltas import gpu_memory_argv as gpu_memory_argv
 from agent.clinic.doctor.deltas import health_sentence as health_sentence
 from agent.clinic.doctor.deltas import unseen as unseen
 from agent.clinic.doctor.gate import GateVerdict as GateVerdict

@@ -263,6 +263,9 @@ class FakeMachine:
         if "agent.clinic.probes.counters" in argv:
             said, needed = self.pod.readings[0], self.pod.reading_seconds
             self.pod.readings = self.pod.readings[1:] or self.pod.readings
+        elif "agent.clinic.probes.gpu_memory" in argv:
+            said, needed = self.pod.gpu_memory[0], self.pod.reading_seconds
+            self.pod.gpu_memory = self.pod.gpu_memory[1:] or self.pod.gpu_memory
         elif "flags" in argv:
             said, needed = dict(self.pod.flags), self.pod.reading_seconds
         elif "doctor" in argv:

@@ -94,6 +94,8 @@ class FakePod(FakeStorage):
         """What it says in short when it is asked for evidence."""
         self.readings: list[Mapping[str, Any]] = [COUNTED]
         """What its devices count, before and after each run; the last one stays."""
+        self.gpu_memory: list[Mapping[str, Any]] = [{"used": {}}]
+        """What its GPUs have in use whenever somebody looks before a run starts again; the last one stays."""
         self.flags: dict[str, str] = {}
         """Flags of old scripts on shared storage, as share-files.py shows them."""
         self.health: Mapping[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from signal import SIGKILL, SIGSEGV, SIGTERM
 
@@ -58,6 +59,39 @@ def test_a_killed_rank_costs_a_life_and_no_pod() -> None:
         env = [child.launch.env for child in programs(world, pod.index)]
         given = [[one[name] for name in ("A4_RUN", "A4_LIFE", "A4_LIVES_LEFT", "MASTER_PORT")] for one in env]
         assert given == [[f"{run}.1", "1", "2", "6002"], [f"{run}.2", "2", "1", "6003"]]
+
+
+FREE: Mapping[str, object] = {"used": {}}
+HELD = {"used": {"GPU 0": 61204, "GPU 3": 700}, "holders": ["4121 python3"]}
+
+
+@pytest.mark.parametrize(
+    ("memory", "seconds", "begins", "said"),
+    [
+        ([FREE], 3.0, 3, ""),
+        ([HELD, HELD, FREE], 1.0, 5, ""),
+        ([HELD], 0.1, 14, "in use after 15 s: 61204 MiB of GPU 0, 700 MiB of GPU 3, by 4121 python3; script-"),
+        ([{**HELD, "holders": []}], 6.5, 14, "by no process of this pod; script-"),
+        ([{"problem": "GPU 3 is lost"}], 1.0, 1, "not known whether GPUs are free for script-"),
+        ([FREE], None, 15, ".2: nvidia-smi has not answered within 15 s"),
+    ],
+)
+def test_the_next_life_begins_when_gpus_are_free_or_after_a_while(
+    memory: list[Mapping[str, object]], seconds: float | None, begins: int, said: str
+) -> None:
+    """The driver may give memory back only some time after SIGKILL."""
+    world = first_run(env={**LIVES, "A4_RUN_HEALTH": "false"})
+    world.wait(5)
+    pod = world.pod(1)
+    pod.programs["nvidia-smi"] = "/usr/bin/nvidia-smi"
+    pod.gpu_memory, pod.reading_seconds = memory, seconds
+    ends_after(world, 4)
+    programs(world, 2)[-1].die(-SIGKILL)
+    killed = world.seconds
+    assert world.run() == all_are(0), world.dump()
+    assert begins <= world.last() - killed - 4 < begins + 1, world.dump()
+    warned = [line for line in pod.log.getvalue().splitlines() if "warning" in line]
+    assert len(warned) == bool(said) and all(said in line for line in warned)
 
 
 def test_a_killed_pod_is_replaced_and_the_others_stay() -> None:

@@ -91,6 +91,11 @@ def counters_argv(python: str, environ: Mapping[str, str], seconds: float) -> li
     return [python, "-Es", "-m", "agent.clinic.probes.counters", json.dumps(dict(environ)), str(seconds)]
 
 
+def gpu_memory_argv(python: str, environ: Mapping[str, str], seconds: float) -> list[str]:
+    """The process that prints which GPUs have memory in use, as a line of JSON. It keeps to `seconds`, as above."""
+    return [python, "-Es", "-m", "agent.clinic.probes.gpu_memory", json.dumps(dict(environ)), str(seconds)]
+
+
 def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Finding, ...]:
     """What is bad or could not be seen, the worst first; if nothing is, one finding that says what was looked at."""
     seconds = max(1.0, after["uptime"] - before["uptime"])

@@ -21,9 +21,8 @@ from agent.machine.inventory import InventoryPart, gathered, wait_for_socket
 from agent.machine.nics import RDMA, names_in, nics, rdma, rdma_names
 from agent.machine.resources import gpu_count, module_version, resources
 from agent.machine.versions import libraries, torch
+from agent.paths import SMI_DIRECTORY
 
-SMI_DIRECTORY = "/usr/local/nvidia/bin"
-"""Where GKE puts nvidia-smi: not every image has that on its PATH."""
 AGAIN = 0.5
 """Seconds after which a name is looked up again."""
 PROBE_SECONDS = 26.0

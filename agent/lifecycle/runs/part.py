@@ -29,6 +29,7 @@ from agent.lifecycle.runs.fencing import PartFence
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
 from agent.lifecycle.runs.part_files import PartFiles, described
+from agent.lifecycle.runs.part_gpus import when_free
 from agent.lifecycle.runs.part_health import PartHealth
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.saving import Saving
@@ -152,7 +153,7 @@ class RunPart:
         if missing is not None:
             self._fail(missing)
             return
-        self._fence.when_ready(self._be_ready)
+        when_free(self._pod, self.context, lambda: self._fence.when_ready(self._be_ready))
 
     def _be_ready(self) -> None:
         if self._phase is not PartPhase.PREPARING:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.clinic.probes.pod_readings import SMI_DIRECTORY
+from agent.paths import SMI_DIRECTORY
 from tests.clinic.machine import NODES, nvidia_smi_xml
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.cluster.work import GATE, SHELL, agent, asleep, following, open_gate, read_until, result, result_of
