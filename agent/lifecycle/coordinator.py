@@ -185,9 +185,9 @@ class Coordinator:
         """A worker that was lost has the plan, or another one in its place: it hears what it has missed."""
         self._pod.log.info(f"{self._pod.where(index)}, has joined the cluster")
         self.roster.lost.found(index)
-        self._bookings.welcome(index)
         if self._announcement.said is not None:
             self.roster.say(self._announcement.said, [index])
+        self._bookings.welcome(index)
 
     # What commands ask (see CoordinatorRequests)
 

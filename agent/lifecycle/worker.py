@@ -196,6 +196,9 @@ class Worker:
 
     def _result(self, result: messages.TellResult) -> None:
         """The job's one result, recorded before it is confirmed: after that the coordinator may go."""
+        if result.stay and self._end is not None:  # a pod that is let in again hears it again, and may have a run
+            self._say(messages.Bye())
+            return
         self._end = result.end
         self._exit = self._exit or result.end
         if self._own_end is None:

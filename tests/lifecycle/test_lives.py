@@ -279,6 +279,29 @@ def test_output_is_followed_through_lives() -> None:
         assert printed(world, 1, run, index) == b"one\n" + begins + b"two\n", world.dump()
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_pod_that_comes_while_the_cluster_has_a_run_keeps_what_that_prints(replaced: bool) -> None:
+    """In the place of a lost one, or cut off until now. It hears the end of the job's first run, too."""
+    world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true"}, life=Life(seconds=None, output=b"one\n"))
+    world.until(world.asleep)
+    run = world.submit(1, "script")
+    world.wait(2)
+    if replaced:
+        world.pod(2).kill()
+        replace(world, 2)
+    else:
+        world.net.mute |= {(0, 2), (2, 0)}
+        world.at(world.seconds + 50, lambda: world.net.mute.clear())
+    for pod in world.pods:
+        pod.life = Life(seconds=2.0, output=b"two\n")
+    world.until(lambda: len(programs(world, 2)) == (1 if replaced else 2))
+    assert world.pod(2).state()["phase"] == "running", world.dump()
+    assert printed(world, 1, run, 2) == (b"two\n" if replaced else b"one\ntwo\n"), world.dump()
+    world.wait(10)
+    log = f"/run/a4-agent/results/runs/{run}/pod-logs/worker-2{'-life-2' if replaced else ''}.log"
+    assert "two\n" in world.pod(2).stored[log], world.dump()
+
+
 @dataclass(frozen=True)
 class Loss:
     """What happens to one pod while a run with lives goes on."""
