@@ -129,6 +129,6 @@ def test_the_ranks_of_nccls_probe_meet_and_leave(torch_python: Path, tmp_path: P
         pytest.skip("NCCL's probe takes two GPUs")
     script = shipped("entrypoints", "probe-nccl.py")
     code = f"import runpy; print(repr(runpy.run_path({script!r})['both']({str(tmp_path / 'meet')!r})))"
-    environ = {**os.environ, "PYTHONPATH": ""}
+    environ = {**os.environ, "PYTHONPATH": os.path.dirname(script)}
     done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, timeout=RUN_SECONDS, env=environ)
     assert (done.returncode, done.stdout.strip().rpartition("\n")[2]) == (0, "''"), done

@@ -11,9 +11,10 @@ import importlib.util
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -34,8 +35,10 @@ SCRIPTS = Path(__file__).parents[1] / "pai/repository/patch/examples"
 """In place of Pai's: they take its 27 positions, and start torchrun as it does."""
 PIPELINE = "pai-megatron-qwen3"
 WORKSPACE, BASE, SLOW = "/workspace", "/workspace/base", "/workspace/slow"
-ITERATIONS, EVERY, TOKENS = 60, 20, 2 * 128
+ITERATIONS, EVERY, TOKENS = 60, 20, 128
+"""TOKENS: in a sample, of which each rank has one in an iteration."""
 TRACKERS = f"logs/*/*/checkpoint/*/{TRACKER}"
+Training = Callable[..., tuple[Trial, Path]]
 RANK = "[-]u pretrain_qwen.py"
 """In the command line of a rank, and not in torchrun's."""
 ENV = {
@@ -48,16 +51,13 @@ ENV = {
     "MP_TP": "1",
     "MP_PP": "1",
     "MP_EP": "1",
-    "MP_GLOBAL_BATCH_SIZE": "2",
-    "MP_SEQ_LEN": "128",
-    "MP_TRAIN_TOKENS": str(ITERATIONS * TOKENS),
-    "MP_WARMUP_TOKENS": str(2 * TOKENS),
+    "MP_SEQ_LEN": str(TOKENS),
     "MP_SAVE_INTERVAL": str(EVERY),
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "A4_TEST_SLOW": SLOW,
 }
 FIRST = [
-    *("--micro-batch-size", "1", "--global-batch-size", "2", "--seq-length", "128", "--lr", "1e-4"),
+    *("--micro-batch-size", "1", "--seq-length", str(TOKENS), "--lr", "1e-4"),
     *("--train-iters", "1", "--save-interval", "1", "--save", BASE),
 ]
 
@@ -80,9 +80,30 @@ def workspace(place: Path) -> Path:
     return place
 
 
-def make_base(trial: Trial, base: Path) -> None:
+@pytest.fixture
+def training(cluster: Cluster, torch_python: Path, megatron: str, tmp_path: Path) -> Training:
+    """`training(ranks, …)`: two pods with what the pipeline needs for its training, and their workspace."""
+    programs = {
+        "/job/bin/python": f'#!/bin/sh\nexec {torch_python} "$@"\n'.encode(),
+        "/job/bin/torchrun": f'#!/bin/sh\nexec {torch_python} -m torch.distributed.run "$@"\n'.encode(),
+        "/job/pretrain.py": LAUNCHER.read_bytes(),
+    }
+    given = {"A4_PYTHON": "/job/bin/python", **({"PYTHONPATH": megatron} if megatron else {})}
+
+    def make(ranks: int, **more: Any) -> tuple[Trial, Path]:
+        place = workspace(tmp_path / "workspace")
+        tokens = {"MP_TRAIN_TOKENS": str(ITERATIONS * ranks * TOKENS), "MP_WARMUP_TOKENS": str(2 * ranks * TOKENS)}
+        env = {**ENV, **given, **tokens, "MP_GLOBAL_BATCH_SIZE": str(ranks), **more.pop("env", {})}
+        trial = cluster(2, ranks // 2, env=env, files=programs, directories={WORKSPACE: str(place)}, **more)
+        make_base(trial, place / "base", ranks)
+        return trial, place
+
+    return make
+
+
+def make_base(trial: Trial, base: Path, ranks: int) -> None:
     """A checkpoint as the convertor makes it."""
-    done = agent(trial, 0, "torchrun", "--", "/job/pretrain.py", *FIRST)
+    done = agent(trial, 0, "torchrun", "--", "/job/pretrain.py", *FIRST, "--global-batch-size", str(ranks))
     assert done.returncode == 0, done
     (base / "iter_0000001").rename(base / "release")
     (base / TRACKER).write_text("release")
@@ -98,28 +119,17 @@ def reading(file: IO[bytes], pool: ThreadPoolExecutor) -> Future[bytes]:
     return pool.submit(read, os.dup(file.fileno()))
 
 
-def until_saved(place: Path, trial: Trial, client: Running) -> None:
-    """Wait for the first checkpoint of the run that this command follows."""
+def until_saved(place: Path, trial: Trial, client: Running, iteration: int = EVERY) -> None:
+    """Wait for this checkpoint, or a later one, of the run that this command follows."""
     deadline = time.monotonic() + RUN_SECONDS
-    while not list(place.glob(TRACKERS)):
+    while not any(int(path.read_text() or 0) >= iteration for path in place.glob(TRACKERS)):
         with contextlib.suppress(TimeoutError):
             pytest.fail(f"it ended with {client.wait(0.2)}: {trial.log()[-3000:]}")
         assert time.monotonic() < deadline, f"no checkpoint: {trial.log()[-3000:]}"
 
 
-def test_a_training_is_looked_at_killed_and_goes_on(
-    cluster: Cluster, torch_python: Path, megatron: str, tmp_path: Path
-) -> None:
-    programs = {
-        "/job/bin/python": f'#!/bin/sh\nexec {torch_python} "$@"\n'.encode(),
-        "/job/bin/torchrun": f'#!/bin/sh\nexec {torch_python} -m torch.distributed.run "$@"\n'.encode(),
-        "/job/pretrain.py": LAUNCHER.read_bytes(),
-    }
-    env = {**ENV, "A4_PYTHON": "/job/bin/python", **({"PYTHONPATH": megatron} if megatron else {})}
-    place = workspace(tmp_path / "workspace")
-    trial = cluster(2, 1, env=env, files=programs, directories={WORKSPACE: str(place)})
-    make_base(trial, place / "base")
-
+def test_a_training_is_looked_at_killed_and_goes_on(training: Training) -> None:
+    trial, place = training(2)
     (place / "slow").touch()
     with ThreadPoolExecutor(2) as pool, following(trial, 1, "run", PIPELINE) as (client, run):
         said = [reading(file, pool) for file in (client.stdout, client.stderr)]
@@ -144,3 +154,22 @@ def test_a_training_is_looked_at_killed_and_goes_on(
     iterations = [one["iteration"] for one in found["trainings"][0]["iterations"]]
     assert (iterations[0], iterations[-1]) == (reached + 1, ITERATIONS)
     assert newest_checkpoint(str(saved), StoredFiles({})) == (ITERATIONS, str(saved))
+
+
+def test_a_training_that_loses_a_pod_twice_goes_on(training: Training) -> None:
+    """Four ranks, each matrix on two GPUs. The pod is killed when a checkpoint is there; the next life takes it up."""
+    trial, place = training(4, env={"MP_TP": "2"}, lives=2, replace_after=0.1)
+    (place / "slow").touch()
+    with ThreadPoolExecutor(2) as pool, following(trial, 0, "run", PIPELINE) as (client, _):
+        said = [reading(file, pool) for file in (client.stdout, client.stderr)]
+        for iteration in (EVERY, 2 * EVERY):
+            until_saved(place, trial, client, iteration)
+            trial.cluster.kill_pod(1)
+        (place / "slow").unlink()
+        assert client.wait(RUN_SECONDS) == 0, [one.result()[-2000:] for one in said]
+    (saved,) = (path.parent for path in place.glob(TRACKERS))
+    assert newest_checkpoint(str(saved), StoredFiles({})) == (ITERATIONS, str(saved))
+    found = kept(trial, "megatron-lives")
+    assert [life["lost"] for life in found["lives"]] == [[1], [1]], trial.log()
+    assert (found["verdict"]["code"], found["trainings"][0]["iterations"][-1]["iteration"]) == (0, ITERATIONS)
+    assert trial.log().count("; the optimizer starts afresh") >= 2 and "in use after" not in trial.log(), trial.log()
