@@ -1,7 +1,7 @@
 """The programs of a control plane, built once from Go modules and kept outside the checkout.
 
-go.mod and go.sum in control/ hold every version: Kubernetes, etcd, JobSet and Kueue come from one graph of modules, so
-what they share is compiled once.
+go.mod and go.sum hold every version: in control/ those of Kubernetes and etcd, in controllers/ those of JobSet and
+Kueue, which do not compile with the newest Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 CONTROL = Path(__file__).with_name("control")
+CONTROLLERS = Path(__file__).with_name("controllers")
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 """One program, which goes by its name."""
-CONTROLLERS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue/cmd/kueue"}
+COMMANDS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue/cmd/kueue"}
+"""What builds each controller."""
 CHARTS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue"}
 """The module with each one's own Helm chart, in charts/."""
 COMPILERS_GOGC = "400"
@@ -47,9 +49,10 @@ class Programs(NamedTuple):
 
 def cache() -> Path:
     """Where the programs are kept, by what they are built from."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    content = b"".join((CONTROL / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
-    return home / "a4-agent" / "kubernetes" / hashlib.sha256(content).hexdigest()[:16]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    sources = [CONTROL / "main.go", *(home / name for home in (CONTROL, CONTROLLERS) for name in ("go.mod", "go.sum"))]
+    content = b"".join(source.read_bytes() for source in sources)
+    return caches / "a4-agent" / "kubernetes" / hashlib.sha256(content).hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:
@@ -64,12 +67,15 @@ def programs() -> Programs:
     directory.parent.mkdir(parents=True, exist_ok=True)
     with open(directory.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one build at a time, of all checkouts
-        if not all((directory / name).exists() for name in (*NAMES, *CONTROLLERS)):
+        if not all((directory / name).exists() for name in (*NAMES, *COMMANDS)):
             _build(directory, found["k8s.io/kubernetes"])
     # They are downloaded if the programs are there and Go's caches are not.
-    modules = {"kubernetes": "k8s.io/kubernetes", **CHARTS}
-    homes = {name: Path(json.loads(_go("mod", "download", "-json", module))["Dir"]) for name, module in modules.items()}
-    return Programs(directory, {name: homes[name] / "charts" / name for name in CHARTS}, homes["kubernetes"], found)
+    charts = {name: _sources(module, CONTROLLERS) / "charts" / name for name, module in CHARTS.items()}
+    return Programs(directory, charts, _sources("k8s.io/kubernetes", CONTROL), found)
+
+
+def _sources(module: str, graph: Path) -> Path:
+    return Path(json.loads(_go("mod", "download", "-json", module, cwd=graph))["Dir"])
 
 
 def _build(directory: Path, version: str) -> None:
@@ -87,8 +93,8 @@ def _build(directory: Path, version: str) -> None:
     with tempfile.TemporaryDirectory(dir=directory.parent) as place:
         began = time.monotonic()
         print("building Kubernetes' programs; the first time this takes many minutes …", file=sys.stderr, flush=True)
-        # One command: programs are linked while others are compiled.
-        _go("build", "-trimpath", "-ldflags", linked, "-o", f"{place}/", ".", *CONTROLLERS.values())
+        _go("build", "-trimpath", "-ldflags", linked, "-o", f"{place}/", ".")
+        _go("build", "-trimpath", "-ldflags", "-s -w", "-o", f"{place}/", *COMMANDS.values(), cwd=CONTROLLERS)
         print(f"built them in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         for name in NAMES:
             os.link(f"{place}/control", f"{place}/{name}")
@@ -111,12 +117,12 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def _go(*words: str) -> str:
+def _go(*words: str, cwd: Path = CONTROL) -> str:
     """What a command of Go prints. Raises Unavailable with what it says."""
     # The graph is what go.sum says: no newer Go, and no other module, is fetched for it.
     env = {"GOGC": COMPILERS_GOGC, **os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
     env["GOFLAGS"] = f"-mod=readonly -buildvcs=false {os.environ.get('GOFLAGS', '')}"
-    done = subprocess.run(["go", *words], cwd=CONTROL, env=env, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(["go", *words], cwd=cwd, env=env, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise Unavailable(f"go {' '.join(words[:2])} ended with {done.returncode}")
     return done.stdout.strip()
