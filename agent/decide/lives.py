@@ -32,7 +32,7 @@ class LifeEnd(NamedTuple):
     until: float
     """When nothing of it was left."""
     step: int | None
-    """The newest of which its program wrote in A4_SERIES_FILE; None: of none."""
+    """The newest of which its program wrote in A4_SERIES_FILE, or that Megatron printed; None: of none."""
     end: JobEnd
     lost: tuple[int, ...] = ()
     """Pods that were lost in it, or are replaced because of it."""

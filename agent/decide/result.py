@@ -194,7 +194,7 @@ class Training(NamedTuple):
     planned: Count
     """the iteration at which it ends"""
     count: Count  # type: ignore[assignment]
-    """iterations that this run made"""
+    """iterations that this run made, in all its lives"""
     skipped: Count
     nans: Count
     iterations: tuple[Iteration, ...]

@@ -156,14 +156,24 @@ def test_a_pod_is_killed_in_every_stage_and_the_next_attempt_ends_well(
 def test_a_lost_pod_costs_a_life_and_nothing_that_was_saved(place: Workplace) -> None:
     """Also where the training is to be made anew: that was done in the first life."""
     env = {**SAVING, "TRAINING_MODE": "sft", "MP_TRAIN_ITERS": "5", "MP_WARMUP_ITERS": "1", "A4_TRAIN_AGAIN": "true"}
-    release = held(place, place.steering, "iteration-4")
-    with place.cluster(NEXT, gpus_per_pod=8, env=env, lives=1, replace_after=0.1) as trial:
-        until_there(place, place.steering, "iteration-4")
+    steering = place.steering
+    steering.hold("iteration-4")
+    steering.hold("iteration-5")
+    with place.cluster(NEXT, gpus_per_pod=8, env=env, lives=2, replace_after=0.1) as trial:
+        steering.until_reached("iteration-4")
         trial.cluster.kill_pod(1)
-        release()
+        steering.release("iteration-4")
+        steering.until_reached("iteration-5")
+        assert trial.cluster.exec(0, ["pkill", "-KILL", "-f", "pretrain"]).returncode == 0
+        steering.release("iteration-5")
         all_codes(trial, 0)
-        assert "iter_0000002; the optimizer starts afresh" in trial.cluster.logs(0, "err")
-        assert [life["lost"] for life in result(trial)["lives"]] == [[1]], trial.log()
+        for saved in (2, 4):
+            assert f"iter_{saved:07d}; the optimizer starts afresh" in trial.cluster.logs(0, "err")
+        found = result(trial)
+        assert [life["lost"] for life in found["lives"]] == [[1], []], trial.log()
+        (training,) = found["trainings"]
+        made = [one["iteration"] for one in training["iterations"]]
+        assert (made, training["count"]) == ([3, 4, 5], 3), "those of the pod that was lost are gone with it"
     assert trained(place, "qwen3_next_finetune") == [2, 4, 5]
 
 

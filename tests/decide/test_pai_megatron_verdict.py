@@ -12,9 +12,10 @@ import pytest
 from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.result import Iteration, Training
+from agent.decide.trainings import MOST_KEPT
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome
-from agent.workloads.pai_megatron.printed import MOST_KEPT, StageNotes, noted, read_trainings
+from agent.workloads.pai_megatron.printed import StageNotes, noted, read_trainings
 from agent.workloads.step_record import read_steps
 from tests.decide.test_torch_failures import OOM, entry, summary
 from tests.test_workloads import context

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agent.decide.ending import JobEnd
 from agent.decide.lives import UNHEALTHY, LifeEnd, no_progress, reasons
-from agent.decide.series import PodSeries, continued, newest_step
+from agent.decide.result import Training
+from agent.decide.series import PodSeries, continued
+from agent.decide.trainings import continued_trainings
 from agent.lifecycle.pod.pod import Pod
 from agent.workloads.base import RunContext
 
 
 class Lives:
-    """`earlier` are over; `series` is what programs wrote of themselves in them, by pod."""
+    """`earlier` are over; `series` is what programs wrote of themselves in them, by pod; `trainings` what Megatron
+    printed."""
 
     def __init__(
-        self, pod: Pod, context: RunContext, earlier: tuple[LifeEnd, ...], series: Mapping[int, PodSeries]
+        self,
+        pod: Pod,
+        context: RunContext,
+        earlier: tuple[LifeEnd, ...],
+        series: Mapping[int, PodSeries],
+        trainings: Sequence[Training],
     ) -> None:
         self._pod = pod
         self.may_be = bool(context.spec.lives)
@@ -25,6 +33,7 @@ class Lives:
         self._wanted = set(pod.settings.restart_on.split(","))
         self.earlier = earlier
         self.series = series
+        self._trainings = trainings
         self.ended: tuple[LifeEnd, ...] = ()
         """These and this one, once that is over, unless nothing could follow it."""
         self.unhealthy: Mapping[int, str] = {}
@@ -55,6 +64,10 @@ class Lives:
         """The `series` of this life as the continuation of those of earlier ones."""
         return continued(self.series, series)
 
+    def with_trainings(self, trainings: Sequence[Training]) -> tuple[Training, ...]:
+        """The `trainings` of this life as the continuation of those of earlier ones."""
+        return continued_trainings(self._trainings, trainings)
+
     def may_go_on(self, end: JobEnd) -> bool:
         """Would another one follow such an end if a pod were unhealthy?"""
         may = self._left > 0 and self._pod.settings.lives > 0 and not self.is_last
@@ -67,17 +80,18 @@ class Lives:
         rank_code: int | None,
         lost: Collection[int],
         unhealthy: Mapping[int, str],
-        series: Mapping[int, PodSeries],
+        step: int | None,
         *,
         stalled: bool,
     ) -> bool:
-        """Does another life follow this one, which began at `since` and has ended so? See `reasons`."""
+        """Does another life follow this one, which began at `since`, came to that `step` and has ended so? See
+        `reasons`."""
         now, lost = self._pod.machine.wall(), {*lost, *unhealthy}
         if self.is_last or (lost and not self._pod.settings.lives):  # nobody comes in their place
             return False
         if not self._wanted & reasons(end, rank_code, lost=lost, unhealthy=unhealthy, stalled=stalled):
             return False
-        this = LifeEnd(since, self._noticed or now, now, newest_step(series), end, tuple(sorted(lost)))
+        this = LifeEnd(since, self._noticed or now, now, step, end, tuple(sorted(lost)))
         self.ended, self.unhealthy = (*self.earlier, this), unhealthy
         self.vain = no_progress(self.ended)
         return not self.vain and self._left > 0

@@ -97,7 +97,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         profile=None if profile.name == NONE else result.FabricProfile(profile.name, profile.why),
         gate=result.Gate(measurements.gate["status"], measurements.gate["reason"]) if measurements.gate else None,
         record=measurements.record,
-        trainings=tuple(measurements.trainings),
+        trainings=run.lives.with_trainings(measurements.trainings),
         warnings=tuple(measurements.warnings),
         diagnosis=run.why.stored(judgement.end),
         name=spec.name,

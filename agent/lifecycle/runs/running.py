@@ -7,7 +7,7 @@ depend on which pod is faster whether ranks find the files, and the ports, that 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.clinic.interface import health_sentence
@@ -17,9 +17,11 @@ from agent.decide.lives import unhealthy_pods
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
+from agent.decide.result import Training
 from agent.decide.run_names import run_of, titled
-from agent.decide.series import PodSeries
+from agent.decide.series import PodSeries, newest_step
 from agent.decide.subset import pods_text
+from agent.decide.trainings import newest_iteration
 from agent.decide.words import lines
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
@@ -75,7 +77,11 @@ class Run:
         self.since: float = before.since if before else self.began
         """When the run was."""
         self.lives: Lives = Lives(
-            pod, context, before.lives.ended if before else (), before.series_of_all_lives if before else {}
+            pod,
+            context,
+            before.lives.ended if before else (),
+            before.series_of_all_lives if before else {},
+            before.trainings_of_all_lives if before else (),
         )
         self.again = False
         """It is over, and the run is to start again."""
@@ -454,7 +460,9 @@ class Run:
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self.awaited.lost()}
         stalled = self.why.found is not None and self.why.found.trigger == "stall"
-        if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, self.series, stalled=stalled):
+        step = newest_iteration(judgement.measurements.trainings)
+        step = newest_step(self.series) if step is None else step
+        if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, step, stalled=stalled):
             self.again, self.judgement = True, judgement
         return self.again
 
@@ -468,6 +476,10 @@ class Run:
     @property
     def series_of_all_lives(self) -> Mapping[int, PodSeries]:
         return self.lives.with_series(self.series)
+
+    @property
+    def trainings_of_all_lives(self) -> Sequence[Training]:
+        return self.lives.with_trainings(self.judgement.measurements.trainings if self.judgement else ())
 
     def _judge(self) -> None:
         """With what was read since it was certain, which has lines of its own."""

@@ -10,13 +10,12 @@ from typing import Literal, NamedTuple
 
 from agent import wire
 from agent.decide.result import Iteration, Training
+from agent.decide.trainings import kept
 from agent.wire import finite
 from agent.workloads.nccl_logs import Logged, read_logs
 
 ITERATIONS, END = "iterations", "end.json"
 """Files in the directory of notes: lines "STAGE<tab>…" of Megatron; how the stages ended, when they failed."""
-MOST_KEPT = 1000
-"""Iterations of one training; a message has a limit."""
 LINE = re.compile(r"\biteration\s+([0-9]{1,12})/\s*([0-9]{1,12}) \|(.*)")
 TRAIN, JSON_SFT = "train", "json-sft"
 TRAININGS = (TRAIN, JSON_SFT)
@@ -63,11 +62,8 @@ def read_trainings(lines: Iterable[str]) -> tuple[Training, ...]:
 
 
 def _training(stage: str, planned: int, made: list[Iteration]) -> Training:
-    """Keeps at most MOST_KEPT iterations, evenly chosen, with the first and the last."""
-    count, kept = len(made), made
-    if count > MOST_KEPT:
-        kept = [made[round(at * (count - 1) / (MOST_KEPT - 1))] for at in range(MOST_KEPT)]
-    return Training(stage, planned, count, sum(one.skipped for one in made), sum(one.nans for one in made), tuple(kept))
+    skipped, nans = sum(one.skipped for one in made), sum(one.nans for one in made)
+    return Training(stage, planned, len(made), skipped, nans, kept(made))
 
 
 def _iteration(number: int, values: Mapping[str, str]) -> Iteration:
