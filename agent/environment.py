@@ -80,6 +80,7 @@ def log_for(settings: Settings, environ: Mapping[str, str], secret: bytes) -> Lo
     """The log of this pod's agent: labelled, and blind to secrets."""
     log = Log(settings.log_level, settings.log_format, secrets=secrets_of(settings, environ, secret))
     log.labels = {"pod": f"{settings.index}/{settings.nnodes}", "job": settings.job_identifier}
+    log.place = {"pod_name": settings.pod_name, "node": settings.node_name, "epoch": settings.epoch}
     return log
 
 

@@ -10,10 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from agent.cutting import visible
 from agent.decide.masking import Masker
+
+if TYPE_CHECKING:
+    from agent.decide.ending import JobEnd
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -43,18 +46,22 @@ class Log:
         self.masker = Masker(secrets)
         self.labels: dict[str, str] = {}
         """`pod` (index/count), `job`, and `run` while one goes on. Empty ones are not shown."""
+        self.place: dict[str, str] = {}
+        """`pod_name`, `node` and `epoch`: fields, beside the end's, of a JSON line that tells an error or an end."""
 
     def debug(self, text: str) -> None:
         self._write("debug", text)
 
-    def info(self, text: str) -> None:
-        self._write("info", text)
+    def info(self, text: str, end: JobEnd | None = None, run: str = "") -> None:
+        """`end` of that `run`: the text tells it."""
+        self._write("info", text, end, run)
 
     def warning(self, text: str) -> None:
         self._write("warning", text)
 
-    def error(self, text: str) -> None:
-        self._write("error", text)
+    def error(self, text: str, end: JobEnd | None = None, run: str = "") -> None:
+        """`end`: the pod, its job or that `run` ends so; None: nothing ends because of it."""
+        self._write("error", text, end, run)
 
     def masked(self, text: str) -> str:
         """`text` with every known secret replaced by `***`."""
@@ -64,12 +71,12 @@ class Log:
         """Mask these too from now on, as when a run brings secrets of its own."""
         self.masker = self.masker.with_more(secrets)
 
-    def _write(self, level: str, text: str) -> None:
+    def _write(self, level: str, text: str, end: JobEnd | None = None, run: str = "") -> None:
         if LEVELS.index(level) < self.level:
             return
         # What came from undecodable bytes is shown as stderr would show it, to everyone.
         text = self.masked(text).encode(errors="backslashreplace").decode()
-        lines = [f"{line}\n" for line in self._lines(level, text)]
+        lines = [f"{line}\n" for line in self._lines(level, text, end, run)]
         with suppress(OSError):  # nobody reads: a lost log line must not end a job
             if self.write is not None:
                 self.write("".join(lines).encode())
@@ -80,10 +87,14 @@ class Log:
             for line in lines:
                 self.tee(line)
 
-    def _lines(self, level: str, text: str) -> list[str]:
+    def _lines(self, level: str, text: str, end: JobEnd | None, run: str) -> list[str]:
         labels = {name: label for name, label in self.labels.items() if label}
         if self.form == "json":
-            entry = {"severity": level.upper(), "message": text, "time": utc(), **labels}
+            entry: dict[str, Any] = {"severity": level.upper(), "message": text, "time": utc(), **labels}
+            if level == "error" or end is not None:
+                code, origin = (end.code, end.origin) if end is not None else (None, "agent")
+                run = run or self.labels.get("run", "")
+                entry |= {"code": code, "origin": origin, "run": run, **self.place}
             return [json.dumps(self.masker.value(entry))]
         stamp = utc()
         where = f" [{labels['pod']}]" if "pod" in labels else ""

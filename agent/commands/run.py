@@ -18,9 +18,10 @@ from agent.commands.pod import agent_environment, living, read_state
 from agent.decide.ending import from_error, termination_message
 from agent.environment import job_from_environment, look, serve
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
+from agent.log import Log
 from agent.machine.files import overwrite
 from agent.paths import TERMINATION_LOG, RunDir
-from agent.settings import NOT_A_POD, read_setting
+from agent.settings import NOT_A_POD, examine, read_setting
 
 if TYPE_CHECKING:
     from agent.client import Client
@@ -140,7 +141,7 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
         with suppress(AgentError):  # a state that cannot be read is one, too
             if read_state(directory) is None:  # else an agent has lived here, and said of itself what there was to say
                 _leave_message(error)
-        raise
+        return _said(error)
     name = args.run_name or job.settings.run_name
     spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT", name=name)
     spec = spec._replace(gate=spec.gate or GATES[job.settings.gate])
@@ -148,7 +149,20 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
         return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:
         _leave_message(error)
-        raise
+        return _said(error)
+
+
+def _said(error: AgentError) -> int:
+    """Say it as the agent's log would, in JSON: people read it there, too. Raises it where that is text."""
+    values = {value.name: value.value for value in examine(os.environ, look(os.environ)[0]).values if not value.problem}
+    if values.get("A4_LOG_FORMAT") != "json":
+        raise error
+    log = Log(form="json")
+    log.labels = {"job": values.get("JOB_IDENTIFIER", "")}
+    names = {"pod_name": "POD_NAME", "node": "NODE_NAME", "epoch": "A4_EPOCH"}
+    log.place = {field: values.get(name, "") for field, name in names.items()}
+    log.error(str(error), from_error(error))
+    return int(error.code)
 
 
 def _leave_message(error: AgentError) -> None:

@@ -314,7 +314,7 @@ class Coordinator:
         if run.first:
             self._announce(run.end, run.run_id, run.lives.vain)
         else:
-            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end}")
+            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end}", run.end, run.run_id)
             self._pod.run_logs.end()
             if self._phase is JobPhase.SLEEPING:
                 self._pod.state.sleep()
@@ -328,7 +328,7 @@ class Coordinator:
         others = isinstance(error, (PeersMissing, IdentityRefused, PeerLost))
         end = from_error(error, "" if others else self._pod.where(0))
         if self._phase is JobPhase.SLEEPING and isinstance(error, SshdGivenUp):
-            self._pod.log.error(f"the cluster ends in its sleep: {end}")
+            self._pod.log.error(f"the cluster ends in its sleep: {end}", end)
             self._wake(end)
         else:
             self._job_fails(end)
@@ -338,7 +338,7 @@ class Coordinator:
         end = from_bug(traceback, self._pod.where(0))
         if self._end is not None:
             # Half of the cluster may not have heard of something by now: better it ends than that it seems to sleep.
-            self._pod.log.error(f"after the job's end: {end}")
+            self._pod.log.error(f"after the job's end: {end}", end)
             if self._phase is not JobPhase.LEAVING:
                 self._woken = end if self._announcement.stay else None
                 self._say_end()
@@ -367,7 +367,7 @@ class Coordinator:
     def _job_fails(self, end: JobEnd) -> None:
         """End the job for this reason. A run that goes on is ended first, and its end then is the job's."""
         if self._end is not None:
-            self._pod.log.error(f"after the job's end: {end}")
+            self._pod.log.error(f"after the job's end: {end}", end)
             return
         self._bookings.cancel_all(end)
         if self._bookings.current:
@@ -388,9 +388,9 @@ class Coordinator:
         self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)
         if end.code == Exit.OK:  # a success is said when its results are there
-            self._leaving.when_kept(lambda missing: self._leaving.report_end(end, missing=missing))
+            self._leaving.when_kept(lambda missing: self._leaving.report_end(end, run_id, missing=missing))
         else:
-            self._leaving.report_end(end)
+            self._leaving.report_end(end, run_id)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
         self._announcement.start(end, run_id, stay=stay, signalled=self._signal is not None)
 

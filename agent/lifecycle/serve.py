@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from agent.decide.ending import from_bug
 from agent.errors import AgentError, ClusterBusy, Exit
 from agent.lifecycle.pod.pod import Job, Pod
 from agent.lifecycle.waits import LAST_WORDS_SECONDS
@@ -62,7 +63,8 @@ def serve(job: Job, log: Log) -> int:
         try:
             guarded(loop.run, role)
         except Exception as error:
-            log.error(f"a bug in a4-agent while it was ending:\n{_traceback(error)}")
+            end = from_bug(_traceback(error), "")
+            log.error(f"a bug in a4-agent while it was ending:\n{end.why}", end)
             ended.append(int(Exit.BUG))
     host.flush_output(LAST_WORDS_SECONDS)
     return ended[0]

@@ -202,7 +202,7 @@ class Worker:
         self._end = result.end
         self._exit = self._exit or result.end
         if self._own_end is None:
-            self._leaving.report_end(self._end, brief=True)
+            self._leaving.report_end(self._end, result.run, brief=True)
         self._leaving.record_end(self._end, result.run, self._code())
         self._say(messages.Bye())
         if result.stay and self._own_end is None:
@@ -271,7 +271,7 @@ class Worker:
         self._life = Life.ENDING
         self._own_end = end = masked(end, self._pod.log.masked)  # the coordinator may not know our secrets yet
         self._exit = self._exit or end
-        self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
+        self._pod.log.error(f"this pod ends: {end}", end) if self._end is not None else self._leaving.report_end(end)
         self._say(messages.Stopping(end))
         self.parts.stop_all(self._give_up, told=is_told(end))
 

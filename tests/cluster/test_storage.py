@@ -127,7 +127,7 @@ def test_every_line_of_an_agent_is_an_object_for_cloud_logging(start: Start) -> 
     env = {"A4_LOG_FORMAT": "json", "JOB_IDENTIFIER": "my-job"}
     trial = sleeping(start, 2, env=env, pod_env={1: {"A4_NO_SUCH_SETTING": "x"}})
     assert agent(trial, 1, "run", "script", "--", "false").returncode == 1
-    run = state(trial)["runs"][-1]["id"]
+    none, run = (each["id"] for each in state(trial)["runs"])
     trial.cluster.terminate()
     all_codes(trial, 143)
     said: list[dict[str, Any]] = []
@@ -139,3 +139,10 @@ def test_every_line_of_an_agent_is_an_object_for_cloud_logging(start: Start) -> 
     assert {line["severity"] for line in said if "A4_NO_SUCH_SETTING" in line["message"]} == {"WARNING"}
     (begun,) = (line for line in said if line["message"].endswith(f" runs {run}"))
     assert (begun["severity"], begun["run"]) == ("INFO", run)
+    ends = [line for line in said if "code" in line]
+    assert all(line in ends for line in said if line["severity"] == "ERROR")
+    of_pod_0 = [(line["code"], line["origin"], line["run"]) for line in ends if line["pod"] == "0/2"]
+    assert of_pod_0[:2] == [(0, "agent", none), (1, "workload", run)]
+    for line in ends:
+        message = trial.said(int(line["pod"][0]))
+        assert {name: line[name] for name in ("pod_name", "node", "epoch")}.items() <= message.items()

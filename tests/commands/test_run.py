@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_the_door_opens_while_we_wait_or_not() -> None:
     answers = iter([None, None, "here", "too late"])
     assert patiently(lambda: next(answers), 60) == "here"
     assert patiently(lambda: None, 0.0) is None
+
+
+def test_an_agent_that_cannot_start_says_so_as_its_log_would(type_command: Type) -> None:
+    env = {**POD, "A4_LOG_FORMAT": "json", "GPUS_PER_NODE": "many", "A4_EPOCH": "uid.0.1", "NODE_NAME": "node-7"}
+    code, out, err = type_command("run", env=env).end()
+    line = json.loads(err)
+    assert (code, out, line["severity"], line["code"], line["origin"]) == (78, "", "ERROR", 78, "agent")
+    assert (line["epoch"], line["node"], line["run"]) == ("uid.0.1", "node-7", "")
+    assert "GPUS_PER_NODE='many'" in line["message"]
+    code, out, err = type_command("run", env={**env, "A4_LOG_FORMAT": "text"}).end()
+    assert (code, out, err.startswith("a4-agent: ")) == (78, "", True)
 
 
 @pytest.mark.parametrize("option", ["--detach", "--label"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cutting import visible
+from agent.decide.ending import JobEnd
 from agent.log import LEVELS, Log
 
 
@@ -60,6 +62,31 @@ def test_the_run_is_a_label_while_there_is_one() -> None:
         log.labels["run"] = run
         log.info("x")
     assert [json.loads(line).get("run") for line in stream.getvalue().splitlines()] == ["ddp-1", None, "of-***"]
+
+
+@pytest.mark.parametrize(
+    ("write", "wanted"),
+    [
+        (lambda log: log.error("x"), {"code": None, "origin": "agent", "run": "ddp-1"}),
+        (lambda log: log.error("x", JobEnd(75, "y")), {"code": 75, "origin": "agent", "run": "ddp-1"}),
+        (
+            lambda log: log.info("x", JobEnd(0, "y", origin="workload"), "r"),
+            {"code": 0, "origin": "workload", "run": "r"},
+        ),
+    ],
+)
+def test_errors_and_ends_have_fields_of_their_own(write: Callable[[Log], None], wanted: dict[str, object]) -> None:
+    stream, text = io.StringIO(), io.StringIO()
+    place = {"pod_name": "job-0-0-***", "node": "node-0", "epoch": "uid.0.1"}
+    for log in (Log(form="json", stream=stream, secrets=["secret-1"]), Log(stream=text, secrets=["secret-1"])):
+        log.labels = {"run": "ddp-1"}
+        log.place = {**place, "pod_name": "job-0-0-secret-1"}
+        log.info("before")
+        write(log)
+    before, line = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert not before.keys() & {"code", "origin", *place}
+    assert {name: line[name] for name in ("code", "origin", "run", *place)} == {**wanted, **place}
+    assert "uid" not in text.getvalue()
 
 
 def test_a_reader_that_has_gone_ends_nothing() -> None:

@@ -48,7 +48,7 @@ class Leaving:
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 
-    def report_end(self, end: JobEnd, *, brief: bool = False, missing: str = "") -> None:
+    def report_end(self, end: JobEnd, run_id: str = "", *, brief: bool = False, missing: str = "") -> None:
         """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has. `missing`: what
         is known not to be among the results."""
         if brief and end.origin == "workload":
@@ -57,9 +57,9 @@ class Leaving:
             without = f", without {missing}" if missing else ""
             self._pod.log.info(f"results and logs of this attempt: {self._pod.run_logs.place}{without}")
         if end.code == Exit.OK:
-            self._pod.log.info(f"done: {end}")
+            self._pod.log.info(f"done: {end}", end, run_id)
         else:
-            self._pod.log.error(f"the job ends with exit code {end.code}: {end}")
+            self._pod.log.error(f"the job ends with exit code {end.code}: {end}", end, run_id)
 
     def told_to_end(self) -> bool:
         """SIGTERM or SIGINT has come: the pod has its grace time from now on. Returns whether it is the first."""

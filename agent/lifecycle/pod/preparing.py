@@ -139,6 +139,7 @@ class Preparing:
             pod_name=pod.settings.pod_name,
         )
         pod.learn(facts=facts)
+        pod.log.place["node"] = facts.node
         self._keep_facts()
         pod.state.event("facts-ready")
         ready(facts)

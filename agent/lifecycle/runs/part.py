@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 
 from agent.clinic.interface import Pace, RankSteps
-from agent.decide.ending import exit_code
+from agent.decide.ending import exit_code, from_error
 from agent.decide.grace import USUAL
 from agent.decide.messages import Done, Prepared, RanksOver, SaidOfPart
 from agent.decide.os_refusals import not_started, refused
@@ -223,7 +223,7 @@ class RunPart:
         if not isinstance(error, AgentError):
             error = not_started(self.workload.name, error, self.context.spec.cwd, self.context.workload_python)
         code, what = int(error.code), str(error)
-        self._pod.log.error(what)
+        self._pod.log.error(what, from_error(error))
         end = PartEnd(None, code, what)
         if not self.workload.fail_fast:
             # As a shell would: this pod has failed, the others go on.

@@ -502,7 +502,7 @@ class Run:
         except Exception:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
-            self._pod.log.error(str(judgement.end))
+            self._pod.log.error(str(judgement.end), judgement.end)
         notes = [*series_notes(self.series_of_all_lives), *self._roll_call.notes()]
         judgement = warned(self.afterwards.explained(judgement), notes)
         if self.lives.vain:

@@ -183,8 +183,8 @@ class Why:
     def _ask_at_limit(self, trigger: Trigger, which: str) -> None:
         if self._hit is not None:
             return
-        self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
         self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
+        self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do", self._hit)
         self.ask(trigger, LOOK_SECONDS, self._end_run)
 
     def _end_run(self, collected: Collected) -> None:
