@@ -138,6 +138,8 @@ class Settings(NamedTuple):
     """Names, a space between them."""
     bucket: bool = False
     """One is mounted at BUCKET."""
+    metrics_port: int = 0
+    """0: none."""
 
     @property
     def is_coordinator(self) -> bool:
@@ -336,6 +338,7 @@ SETTINGS = (
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "lowest level logged"),
     Setting("A4_LOG_FORMAT", choice("text", "json"), "text", "text, or one JSON object a line"),
+    Setting("A4_METRICS_PORT", whole(0, 65535), "0", "port on which each pod serves metrics to Prometheus; 0: none"),
     Setting(
         "A4_LOG_LIMIT_MB",
         whole(1, 1_000_000),
@@ -499,6 +502,9 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: Set[str]) ->
         return
     if "JOB_COMPLETION_INDEX" not in wrong and parsed["index"] >= parsed["nnodes"]:
         yield f"JOB_COMPLETION_INDEX={parsed['index']} (environment) should be below NNODES={parsed['nnodes']}"
+    if parsed["metrics_port"] in (parsed["ssh_port"], parsed["master_port"]) and "A4_METRICS_PORT" not in wrong:
+        others = f"A4_SSH_PORT={parsed['ssh_port']} and MASTER_PORT={parsed['master_port']}"
+        yield f"A4_METRICS_PORT={parsed['metrics_port']} (environment) should be another port than {others}"
     longest = f"{parsed['hostname_prefix']}0-{parsed['nnodes'] - 1}"
     if "HOSTNAME_PREFIX" not in wrong and len(longest) > LONGEST_POD_NAME:
         limit = f"{LONGEST_POD_NAME} are the limit"

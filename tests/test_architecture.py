@@ -46,6 +46,7 @@ ALLOWED_FOR_MODULE = {
     "agent.client": {"decide", "clinic.interface"},
     "agent.connection": {"machine"},
     "agent.environment": {"lifecycle", "machine", "decide"},
+    "agent.exporter": {"machine", "decide"},
     "agent": {"workbench.local", "lifecycle", "machine", "decide"},  # names of the library, imported when they are used
     # The verbs that open the other doors.
     "agent.commands.doctor": ALLOWED["commands"] | {"clinic.doctor", "clinic.probes"},
@@ -73,7 +74,10 @@ PURE_MODULES = (
 """Decisions of one room alone."""
 PURE = {"signal.Signals"}  # a table of names; `from signal import Signals` brings nothing else
 EFFECT_CALLS = {"open", "print", "input", "os.system", "time.sleep"}
-HEAVY = {"paramiko", "dns", "tenacity", "psutil", "asyncio", "torch", "mpi4py", "jinja2", "matplotlib", "logging"}
+HEAVY = {
+    "paramiko", "dns", "tenacity", "psutil", "asyncio", "torch", "mpi4py", "jinja2", "matplotlib", "logging",
+    "prometheus_client",
+}  # fmt: skip
 
 
 def module_name(path: Path) -> str:
@@ -165,6 +169,15 @@ def test_there_is_something_to_look_at() -> None:
 
 def test_imports_go_one_way() -> None:
     assert [wrong for module, tree in trees().items() for wrong in wrong_imports(module, tree)] == []
+
+
+def test_what_serves_metrics_is_in_its_own_process() -> None:
+    """No other module loads it, or Prometheus' client with it."""
+    heavy = {"prometheus_client", "agent.exporter"}
+    users = {
+        name for name, tree in trees().items() if any(found.startswith(tuple(heavy)) for found in imports(name, tree))
+    }
+    assert users == {"agent.exporter"}
 
 
 def test_no_modules_import_each_other() -> None:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.decide.diagnosis import Status
 from agent.decide.ending import JobEnd, Origin
 
 STATE_VERSION = 1
+PHASES = ("preparing", "waiting", "forming", "formed", "running", "sleeping", "ended")
+"""Of a pod. `waiting`: a worker, for its coordinator; `formed`: it has the plan."""
 
 
 class RunSummary(NamedTuple):
@@ -95,6 +98,13 @@ class PodState(NamedTuple):
     """Since when nothing has the cluster for itself."""
     code: int | None = None
     """Exit code of a cluster that sleeps, or of a pod that has ended."""
+    stuck: Status | None = None
+    """On pod 0, what a look at a run in its silence has found, until it prints again."""
+    # What follows is kept for metrics alone.
+    printed: float | None = None
+    """On pod 0, when a program of the run last printed."""
+    findings: Mapping[str, int] | None = None
+    """Severity → how many bad findings about this pod's devices its last part of a run gave."""
 
     @property
     def known_runs(self) -> tuple[RunSummary, ...]:

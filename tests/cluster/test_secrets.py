@@ -14,7 +14,7 @@ import pytest
 
 from agent.paths import SECRET_FILE
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import agent, result, sleeping, state
+from tests.cluster.work import agent, metrics_of, result, sleeping, state
 from tests.torch_environment import TORCH_PYTHON
 
 MARK = secrets.token_hex(4)
@@ -154,6 +154,7 @@ def secretive(start: Start) -> Trial:
             **SECRET_ENV,
             **SHOWN_ENV,
             "A4_LOG_LEVEL": "debug",
+            "A4_METRICS_PORT": "9400",
             "A4_RESULTS_DIR": RESULTS,
             "A4_PYTHON": str(TORCH_PYTHON),
         },
@@ -195,6 +196,8 @@ def expect_nothing_left(trial: Trial) -> None:
         assert launch["environment"].keys() & {*SECRET_ENV, *SHOWN_ENV} <= {"A4_SECRET_ENV"}
     for index in (0, 1):
         assert files_with_canaries(trial, index) == [SECRET_FILE]
+        metrics = metrics_of(trial, index)
+        assert "a4_pod_phase" in metrics and hits(metrics) == []
     trial.cluster.terminate()
     all_codes(trial, 143)
     for index in (0, 1):

@@ -122,6 +122,14 @@ def state(trial: Trial, index: int = 0) -> dict[str, Any]:
     return data
 
 
+SCRAPE = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9400/metrics').read().decode())"
+
+
+def metrics_of(trial: Trial, index: int) -> str:
+    """What a pod with A4_METRICS_PORT=9400 tells Prometheus."""
+    return trial.cluster.exec(index, [sys.executable, "-c", SCRAPE], timeout=END_SECONDS).stdout
+
+
 def order(trial: Trial) -> list[int]:
     """Completion indices in the order of the plan."""
     return [peer["index"] for peer in json.loads(trial.cluster.read(0, f"{RUN_DIR}/plan.json"))["peers"]]

@@ -260,6 +260,8 @@ def test_all_problems_come_at_once() -> None:
         ({"NNODES": ""}, ["NNODES", "a4-agent local"]),
         ({"HOSTNAME_PREFIX": "x-"}, ["NNODES", "a4-agent local"]),
         (POD | {"JOB_COMPLETION_INDEX": "4"}, ["JOB_COMPLETION_INDEX=4", "NNODES=4"]),
+        (POD | {"A4_METRICS_PORT": "6002"}, ["A4_METRICS_PORT=6002", "MASTER_PORT=6002"]),
+        (POD | {"A4_METRICS_PORT": "222", "A4_SSH_PORT": "222"}, ["A4_METRICS_PORT=222", "A4_SSH_PORT=222"]),
         ({name: value for name, value in POD.items() if not name.startswith("A4_")}, ["A4_EPOCH is not set"]),
         *((POD | {name: ""}, [f"{name} is not set"]) for name in ("HOSTNAME_PREFIX", "DOMAIN_NAME")),
         ({name: value for name, value in POD.items() if name != "DOMAIN_NAME"}, ["DOMAIN_NAME is not set"]),

@@ -218,6 +218,7 @@ class FakeMachine:
         self.children.append(child)
         self.pod.world.started(child)
         life = self.pod.sshd_life if is_sshd else self.pod.report_life if is_report else self.pod.life
+        life = self.pod.exporter_life if "agent.exporter" in launch.argv else life
         child.live(self.pod.tools.get(tool, Life(seconds=0.05)) if tool else life)
         return child
 

@@ -54,6 +54,7 @@ class FakePod(FakeStorage):
         """Second, signal and variable each time that processes of a run were told something."""
         self.sshd_life = FOREVER
         self.report_life = Life(seconds=1.0)
+        self.exporter_life = FOREVER
         self.metadata_seconds: float | None = 0.05
         self.whereabouts = Whereabouts({"physical_host": f"/cluster/rack-{index % 2}/host-{index}"})
         self.programs = {"sshd": SSHD, "mpirun": "/usr/bin/mpirun"}

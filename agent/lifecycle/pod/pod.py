@@ -75,7 +75,7 @@ class Pod:
         meanwhile is stored with that run.
         """
         if summary.until is None and self.state.goes_on(summary.id):
-            self.state.update(run=summary)
+            self.state.update(run=summary, stuck=None, printed=None)
         elif summary.until is None:
             # Not over the log of the pod in whose place this one has come.
             log_name = f"{self.run_logs.log_name}-life-{summary.life}" if (summary.life or 0) > 1 else ""

@@ -15,6 +15,7 @@ from agent.decide.inventory import fabric_variables, flat
 from agent.decide.location import parse_location, parse_topology
 from agent.fabrics import needs, problems
 from agent.fabrics.profiles import NONE
+from agent.lifecycle.pod.exporting import Exporting
 from agent.lifecycle.pod.known import choose_interface
 from agent.lifecycle.pod.plan_files import check_places
 from agent.lifecycle.pod.pod import Pod
@@ -31,6 +32,7 @@ class Preparing:
         self._pod = pod
         self._machine = pod.machine
         self._sshd: Sshd | None = None
+        self._exporting = Exporting(pod)
         self._whole_inventory: Mapping[str, Any] | None = None
         self.sshd_listens = False
         self.surroundings = PodSurroundings(pod)
@@ -89,6 +91,7 @@ class Preparing:
     def _go_on(self) -> None:
         """Raises AgentError into the loop."""
         check_places(self._pod)
+        self._exporting.start()
         self.surroundings.start()
 
     def stop_sshd(self) -> None:

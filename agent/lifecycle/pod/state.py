@@ -101,13 +101,19 @@ class State:
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""
         self.event("run-started", detail=summary.id)
-        self._state = self._state._replace(run=summary, idle=None)
+        self._state = self._state._replace(run=summary, idle=None, stuck=None, printed=None)
         self.phase("running")
 
     def run_ended(self, summary: RunSummary) -> None:
         """It is over."""
         self.event("run-ended", detail=f"{summary.code}")
-        self.update(run=None, runs=(*(self._state.runs or ()), summary)[-KEPT_SUMMARIES:], idle=summary.until)
+        self.update(
+            run=None,
+            runs=(*(self._state.runs or ()), summary)[-KEPT_SUMMARIES:],
+            idle=summary.until,
+            stuck=None,
+            printed=None,
+        )
 
     def write_json(self, path: str, data: Mapping[str, Any]) -> None:
         """A file for people, secrets masked."""

@@ -3,6 +3,7 @@ its own."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,9 @@ class PartHealth:
         self._tell(found)
 
     def _tell(self, found: tuple[Finding, ...]) -> None:
+        if self._pod.settings.metrics_port:
+            bad = Counter(one.severity for one in found if one.state == "bad")
+            self._pod.state.update(findings=dict(bad))
         self._say(TellHealth(self._run_id, found))
 
     @property

@@ -32,6 +32,8 @@ LOOK_SECONDS = 9.0
 """How long each pod may look."""
 SAME_LINE_SECONDS = 1.0
 """Pods say how long ago they printed, a little sooner or later each time."""
+NOTE_SECONDS = 15.0
+"""A scrape a minute is usual."""
 MOST_WHY = 6000
 """Characters of what all pods say in the reason of the end; the rest is in their files."""
 
@@ -220,6 +222,15 @@ class Why:
             self._when_silent(spec.stall + late, began, lambda: self._ask_at_limit("stall", silence))
         if self._watched and self._limit and self._workload.exclusive:
             self._look_in_silence(began)
+        if self._pod.settings.metrics_port and self._workload.exclusive:
+            self._note_words()
+
+    def _note_words(self) -> None:
+        """Keep, for metrics, when the run last printed."""
+        assert self._began is not None
+        silent = self._machine.now() - max(self._began, self._printed())
+        self._pod.state.update(printed=round(self._machine.wall() - silent, 3))
+        self._later(NOTE_SECONDS, self._note_words)
 
     def _look_in_silence(self, began: float) -> None:
         self._when_silent(self._limit, began, lambda: self.ask("silence", LOOK_SECONDS, self._look_again))
@@ -250,6 +261,7 @@ class Why:
         printed = self._printed_before = self._printed()
         self._later(self._limit, lambda: self._await_words(printed))
         self.found = found
+        self._pod.state.update(stuck=found.status)
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or self._limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}")
 
@@ -257,6 +269,7 @@ class Why:
         """Once it has printed again, the next silence counts."""
         printed = self._printed()
         if printed - before > SAME_LINE_SECONDS:
+            self._pod.state.update(stuck=None)
             self._look_in_silence(printed)
         else:
             self._later(self._limit, lambda: self._await_words(before))
