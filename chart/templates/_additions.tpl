@@ -5,6 +5,7 @@
 {{- $network := include "a4.network" . | fromJson -}}
 {{- $volumes := (include "a4.storage" . | fromJson).names -}}
 {{- $ports := dict (toString $network.sshPort) "network.sshPort" (toString $network.testPort) "the sshd of helm test" (toString $network.masterPort) "network.masterPort" -}}
+{{- with (include "a4.metrics" . | fromJson).port }}{{ $_ := set $ports . "metrics.port" }}{{ end -}}
 {{- $names := dict -}}
 {{- range list "workload" "a4-agent" "nccl-plugin-installer" "tcpx-daemon" "gke-gcsfuse-sidecar" "gke-gcsfuse-metadata-prefetch" "gke-parallelstore-sidecar" -}}
   {{- $_ := set $names . "one of the chart's or of GKE's" -}}
@@ -70,7 +71,7 @@
 {{- $problems := list -}}
 {{- $texts := list -}}
 {{- $name := (include "a4.job" . | fromJson).name -}}
-{{- $own := list (printf "JobSet %s" $name) (printf "Service %s" $name) (printf "Service %s-helm-test" $name) (printf "Job %s-helm-test-0" $name) (printf "ResourceClaimTemplate %s-rdma" $name) -}}
+{{- $own := list (printf "JobSet %s" $name) (printf "Service %s" $name) (printf "Service %s-helm-test" $name) (printf "Job %s-helm-test-0" $name) (printf "ResourceClaimTemplate %s-rdma" $name) (printf "PodMonitoring %s" $name) (printf "PodMonitor %s" $name) -}}
 {{- range list "job-secret" "env" }}{{ $own = append $own (printf "Secret %s-%s" $name .) }}{{ end -}}
 {{- range list "scripts" "config" }}{{ $own = append $own (printf "ConfigMap %s-%s" $name .) }}{{ end -}}
 {{- range list "nfs" "lustre" }}{{ $own = append $own (printf "PersistentVolumeClaim %s-%s" $name .) }}{{ end -}}

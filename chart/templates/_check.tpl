@@ -28,7 +28,7 @@
   {{- $problems = concat $problems (include "a4.textProblems" (dict "key" "workload_config" "content" .) | fromJson).problems | default list -}}
 {{- end -}}
 {{- with (include "a4.givenArguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
-{{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems (include "a4.settings" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems (include "a4.additions" . | fromJson).problems (include "a4.extraObjects" . | fromJson).problems -}}
+{{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems (include "a4.settings" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.metrics" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems (include "a4.additions" . | fromJson).problems (include "a4.extraObjects" . | fromJson).problems -}}
 {{- if $problems -}}
   {{- if not $workload.image }}{{ $problems = prepend $problems $unset }}{{ end -}}
   {{- /* Helm 3.6 says the path through all templates on the line before. */}}

@@ -84,6 +84,9 @@
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/job-restart-attempt']"}}
 - {name: A4_GRACE_SECONDS, value: {{ include "a4.grace" . | quote }}}
 - {name: A4_SSH_PORT, value: {{ int $network.sshPort | quote }}}
+{{- with (include "a4.metrics" . | fromJson).port }}
+- {name: A4_METRICS_PORT, value: {{ . | quote }}}
+{{- end }}
 {{- with (include "a4.task" . | fromJson).run }}
 - {name: A4_WORKLOAD, value: {{ . | quote }}}
 {{- end }}

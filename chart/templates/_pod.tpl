@@ -161,6 +161,9 @@ securityContext: {{- toYaml . | nindent 2 }}
     - {name: ssh, containerPort: {{ int $network.sshPort }}}
     {{- end }}
     - {name: rendezvous, containerPort: {{ int $network.masterPort }}}
+    {{- with (include "a4.metrics" . | fromJson).port }}
+    - {name: a4-metrics, containerPort: {{ . }}}
+    {{- end }}
   securityContext:
     {{- if not (kindIs "invalid" .Values.workload.securityContext) }}
     {{- (include "a4.whole" .Values.workload.securityContext | fromJson).is | toYaml | nindent 4 }}

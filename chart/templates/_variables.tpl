@@ -45,6 +45,7 @@ DOMAIN_NAME: the release's name and namespace, and network.clusterDomain
 RANK_0_FQDN: the release's name
 MASTER_ADDR: the release's name
 MASTER_PORT: network.masterPort
+A4_METRICS_PORT: metrics.port
 A4_JOBSET_UID: nothing, it follows from the JobSet
 A4_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_JOB_RESTART_ATTEMPT: nothing, it follows from the JobSet

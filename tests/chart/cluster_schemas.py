@@ -1,6 +1,7 @@
-"""What Kueue and GKE's multi-networking take: the fields of their objects that a cluster for jobs can have.
+"""What Kueue, GKE's multi-networking and Prometheus take: the fields of their objects that a cluster for jobs can have.
 
-Kueue's are of its API kueue.x-k8s.io/v1beta2 (0.19), GKE's of networking.gke.io/v1. There is no package of either.
+Kueue's are of its API kueue.x-k8s.io/v1beta2 (0.19), GKE's of networking.gke.io/v1, Prometheus' of the schemas of
+prometheus-operator 0.76 and of GKE's prometheus-engine 0.17. There is no package of any of them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,21 @@ POSSIBLE = {
         "spec.topologyName": NAME,
     },
 }
-GROUPS = {"GKENetworkParamSet": "networking.gke.io/v1", "Network": "networking.gke.io/v1"}
+NEEDED |= {
+    kind: {
+        "metadata.namespace": NAME,
+        "spec.selector.matchLabels.*": ".*",
+        f"spec.{endpoints}[].port": "[a-z0-9-]{1,15}",
+        f"spec.{endpoints}[].interval": "[1-9][0-9]*[sm]",
+    }
+    for kind, endpoints in {"PodMonitoring": "endpoints", "PodMonitor": "podMetricsEndpoints"}.items()
+}
+GROUPS = {
+    "PodMonitoring": "monitoring.googleapis.com/v1",
+    "PodMonitor": "monitoring.coreos.com/v1",
+    "GKENetworkParamSet": "networking.gke.io/v1",
+    "Network": "networking.gke.io/v1",
+}
 
 
 def problems(found: Object) -> Iterator[str]:

@@ -53,6 +53,10 @@ def problems(found: Object) -> list[str]:
     """What is wrong with an object, by any of the versions."""
     if found["kind"] == "JobSet":
         return [*unknown_in_jobset(found), *(said for job in jobs_of(found) for said in core_problems(job))]
+    if found["apiVersion"].startswith("monitoring."):
+        from tests.chart import cluster_schemas  # which takes core_problems from here
+
+        return list(cluster_schemas.problems(found))
     return core_problems(found)
 
 

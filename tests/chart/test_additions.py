@@ -149,3 +149,36 @@ def test_objects_of_one_s_own_are_filled_in(engines: Engines, tmp_path: Path, te
         ("ConfigMap", {"gpus": "32"}),
         ("Secret", {"gpus": "32"}),
     ]
+
+
+def test_metrics_have_a_port_and_are_scraped_where_they_are_wanted(engines: Engines) -> None:
+    """The name of the port is what Prometheus looks for: each job can have another number."""
+
+    def shown(rendered: Rendered) -> Object:
+        ports = {port["name"]: port["containerPort"] for port in rendered.workload["ports"]}
+        monitors = {one["kind"]: one["spec"] for one in rendered.objects if one["kind"].startswith("PodMonitor")}
+        return {
+            "port": (rendered.env.get("A4_METRICS_PORT"), ports.get("a4-metrics")),
+            "of": {kind: spec["selector"]["matchLabels"] for kind, spec in monitors.items()},
+            "scraped": {kind: spec.get("endpoints") or spec["podMetricsEndpoints"] for kind, spec in monitors.items()},
+        }
+
+    none: Object = {"port": (None, None), "of": {}, "scraped": {}}
+    job = {"jobset.sigs.k8s.io/jobset-name": "demo"}
+    every = [{"port": "a4-metrics", "interval": "30s"}]
+    wanted: dict[str, Object] = {
+        "": none,
+        "metrics=null": none,
+        "metrics.port=9441": {**none, "port": ("9441", 9441)},
+        "metrics.port=09441,metrics.podMonitor=true": {
+            "port": ("9441", 9441),
+            "of": {"PodMonitor": job},
+            "scraped": {"PodMonitor": every},
+        },
+        "metrics.port=9441,metrics.podMonitoring=true,metrics.interval=2m": {
+            "port": ("9441", 9441),
+            "of": {"PodMonitoring": job},
+            "scraped": {"PodMonitoring": [{"port": "a4-metrics", "interval": "2m"}]},
+        },
+    }
+    assert engines.facts(shown, wanted) == wanted

@@ -76,6 +76,14 @@ REFUSED = {
     "workload.image=<REPO>/image:1": "workload.image=<REPO>/image:1 is not an image",
     "workload.image=$REPO/image:1": "is not an image: name one with a4-agent in it",
     "workload.image=repo/image 1": "workload.image=repo/image 1 is not an image",
+    "metrics.podMonitor=true": r"metrics.podMonitor needs metrics.port: set it too, such as 9440",
+    "metrics.podMonitoring=true,metrics.port=": "metrics.podMonitoring needs metrics.port",
+    "metrics.port=2223": "metrics.port=2223 is taken: it is the port of sshd in helm test",
+    "metrics.port=6002": "metrics.port=6002 is taken: it is the port of network.masterPort",
+    "workload.env.A4_METRICS_PORT=9440": "A4_METRICS_PORT is the chart's to set: use metrics.port",
+    "metrics.port=9440,sidecars[0].name=a,sidecars[0].image=i,sidecars[0].ports[0].containerPort=9440": (
+        r"sidecars\[0\] has the port of metrics.port: choose another"
+    ),
     "network.masterPort=2222": "network.masterPort=2222 is taken",
     "network.sshPort=6001": "network.masterPort=6002 is taken: 6001 .* 6002",
     f"{NFS},volumes.nfs.mountPath=/etc/a4-agent/secret": f"chart's own and volumes.nfs are {BOTH} /etc/a4-agent/secret",
