@@ -23,7 +23,7 @@ PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="bindfs:bindfs clush:clustershell"
 TEST_PROGRAMS="bindfs:bindfs chromium:chromium dumb-init:dumb-init fish:fish g++:g++ git:git jq:jq npm:npm
-    shellcheck:shellcheck zsh:zsh"
+    prometheus:prometheus promtool:prometheus shellcheck:shellcheck zsh:zsh"
 # crun, which podman would bring, does not start containers where its limits may not be raised.
 IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap git:git"
 # What runs a real kubelet's containers: pause.c is built for it.
@@ -177,6 +177,10 @@ need_packages() {
         said=$(apt-get -qq update 2>&1) || fail "apt-get update: $said"
         said=$(apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@" 2>&1) ||
             fail "apt-get install $*: $said"
+        # Where systemd is, it would start with the next boot; tests start one of their own.
+        case " $* " in
+        *" prometheus "*) ! command -v systemctl >/dev/null || systemctl --quiet disable prometheus 2>/dev/null || : ;;
+        esac
     ) 8</var/lib/dpkg </dev/null
     end_ticker
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.cluster.storage import (
 )
 from tests.cluster.work import agent, sleeping, state
 
+ALERTS = Path(__file__).parents[2] / "docs" / "alerts.md"
 LINES = 8500
 MUCH = f"seq -f 'line %01000g of a long log' {LINES}"
 """More than 8 MiB: a piece is stored at once and not only after 30 s."""
@@ -141,6 +143,8 @@ def test_every_line_of_an_agent_is_an_object_for_cloud_logging(start: Start) -> 
     assert (begun["severity"], begun["run"]) == ("INFO", run)
     ends = [line for line in said if "code" in line]
     assert all(line in ends for line in said if line["severity"] == "ERROR")
+    named = set(re.findall(r"jsonPayload\.(\w+)", ALERTS.read_text()))
+    assert named and all(named <= line.keys() for line in ends)
     of_pod_0 = [(line["code"], line["origin"], line["run"]) for line in ends if line["pod"] == "0/2"]
     assert of_pod_0[:2] == [(0, "agent", none), (1, "workload", run)]
     for line in ends:
