@@ -36,6 +36,8 @@ AGAIN_SECONDS = 30.0
 """Between two tries to take a port that another process has."""
 MOST_SCRAPES = 8
 """At the same time; further ones are closed at once."""
+MOST_RESULT = 64 << 20
+"""Bytes of a result.json that is read: its memory counts as the pod's."""
 SCRAPE_SECONDS = 10.0
 """A scraper that has not read its answer by then is cut off."""
 
@@ -71,7 +73,8 @@ class PodCollector(Collector):
             return {}
         path = f"{self._dir.run(run.id)}/{RESULT}"
         try:
-            return _result_of(path, os.stat(path).st_mtime_ns)
+            found = os.stat(path)
+            return _result_of(path, found.st_mtime_ns) if found.st_size <= MOST_RESULT else {}
         except (OSError, AgentError):  # it makes room for newer ones
             return {}
 

@@ -86,6 +86,10 @@ def test_what_is_served_is_what_the_documentation_says(run_dir: RunDir) -> None:
     with exporter(run_dir, port) as process:
         assert line(process) == f"metrics of this pod are served on port {port}\n"
         found = scraped(port)
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS) as answer:
+            text = answer.read()
+        linted = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+        assert text and (linted.returncode, linted.stdout + linted.stderr) == (0, b"")
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
         assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == "1000\n"
     assert {name: set(series[0][0]) - set(OF_ALL) for name, series in found.items()} == {
