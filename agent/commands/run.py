@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -153,9 +154,9 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
 
 
 def _said(error: AgentError) -> int:
-    """Say it as the agent's log would, in JSON: people read it there, too. Raises it where that is text."""
+    """Say it as the agent's log would where that is JSON: what reads the one reads the other. Raises it for people."""
     values = {value.name: value.value for value in examine(os.environ, look(os.environ)[0]).values if not value.problem}
-    if values.get("A4_LOG_FORMAT") != "json":
+    if values.get("A4_LOG_FORMAT") != "json" or sys.stderr.isatty():
         raise error
     log = Log(form="json")
     log.labels = {"job": values.get("JOB_IDENTIFIER", "")}
