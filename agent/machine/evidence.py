@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -84,7 +84,7 @@ def look(pid: int) -> Iterator[ProcessSeen]:
         cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
     )
     yield process
-    tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    tids = main_first(pid, _tids(pid))
     process = replace(
         process,
         threads=tuple(_threads(pid, tids[:MOST_THREADS])),
@@ -103,6 +103,25 @@ def look(pid: int) -> Iterator[ProcessSeen]:
     yield process
     program = _printable(_text(f"/proc/{pid}/cmdline").replace("\0", " "))
     yield replace(process, program=cut_at_word(program, MOST_PROGRAM) or process.program)
+
+
+def main_first(pid: int, tids: Iterable[int]) -> list[int]:
+    """The main thread, which has the number of the process, then the others. Numbers begin anew after the last."""
+    return sorted(tids, key=lambda tid: (tid != pid, tid))
+
+
+def thread_states(pid: int) -> set[str]:
+    """Of all its threads, now; empty when it has ended."""
+    found = set()
+    with suppress(OSError):
+        for tid in _tids(pid):
+            with suppress(OSError):  # it has ended
+                found.add(stat_of(f"/proc/{pid}/task/{tid}")[1][0])
+    return found
+
+
+def _tids(pid: int) -> list[int]:
+    return list(map(int, os.listdir(f"/proc/{pid}/task")))
 
 
 def _threads(pid: int, tids: Sequence[int]) -> Iterator[ThreadSeen]:
@@ -131,7 +150,7 @@ def _file(pid: int, called: str, call: str) -> str:
     if called not in ON_FILES or len(words) < 2:
         return ""
     with suppress(OSError, ValueError):
-        return os.readlink(f"/proc/{pid}/fd/{int(words[1], 16)}")
+        return _printable(os.readlink(f"/proc/{pid}/fd/{int(words[1], 16)}"))
     return ""
 
 

@@ -78,12 +78,12 @@ def _with_group(group: int) -> set[int]:
     found = set()
     for pid in all_pids():
         with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
-            if _has_group(file.read(), group):
+            if has_group(file.read(), group):
                 found.add(pid)
     return found
 
 
-def _has_group(status: bytes, group: int) -> bool:
+def has_group(status: bytes, group: int) -> bool:
     if b"%d" % group not in status:  # most have not: the rest takes as long as reading it
         return False
     fields = {name: value.split() for name, _, value in (line.partition(b":") for line in status.splitlines())}
@@ -133,7 +133,7 @@ def with_environ(
                 environ = file.read()
             if environ and fits(environ.split(b"\0")):
                 found.add(pid)
-            elif not environ and runs_a_program(pid):
+            elif not environ and runs_a_program(pid, proc):
                 unsure.add(pid)  # in the middle of an exec: its environment shows in a moment
         over.add(pid)
 
@@ -148,9 +148,9 @@ def all_pids(proc: str = "/proc") -> Iterator[int]:
     return (int(entry) for entry in os.listdir(proc) if entry.isdigit())
 
 
-def runs_a_program(pid: int) -> bool:
+def runs_a_program(pid: int, proc: str = "/proc") -> bool:
     """Neither a zombie nor a kernel thread. Raises OSError when it has ended."""
-    state, _, _, _, _, _, flags, *_ = stat_of(f"/proc/{pid}")[1]
+    state, _, _, _, _, _, flags, *_ = stat_of(f"{proc}/{pid}")[1]
     return state not in "ZX" and not int(flags) & KERNEL_THREAD
 
 
@@ -213,9 +213,13 @@ def handles(pid: int, number: int) -> bool:
     """Has the process a handler for this signal, or has it blocked it, for a thread that waits for it?"""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
-            masks = re.findall(rb"^Sig(?:Blk|Cgt):\t([0-9a-f]+)$", file.read(), re.MULTILINE)
+            return awaits_signal(file.read(), number)
     except OSError:
         return False  # it has ended
+
+
+def awaits_signal(status: bytes, number: int) -> bool:
+    masks = re.findall(rb"^Sig(?:Blk|Cgt):\t([0-9a-f]+)$", status, re.MULTILINE)
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 

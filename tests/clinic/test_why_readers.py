@@ -21,7 +21,7 @@ from agent.clinic.sources.dump import read_dump
 from agent.clinic.sources.processes import roles
 from agent.clinic.sources.ras import read_ras, since
 from agent.clinic.sources.recorder import read_hooked, read_recorder
-from agent.clinic.sources.stacks import read_py_spy, same_holder
+from agent.clinic.sources.stacks import read_py_spy
 from agent.clinic.why.fitting import compact, fit, size_of
 from agent.clinic.why.places import frame_text
 from agent.clinic.why.ras_view import least
@@ -199,15 +199,6 @@ def test_sends_and_receives_of_gloo_count_for_no_collective() -> None:
     (group,) = read_recorder(json.dumps(recorded("after-a-send"))).groups
     assert (group.entered, group.completed) == (4, 3)
     assert [operation.number for operation in group.recent] == [4]
-
-
-def test_who_holds_the_gil_for_good_is_in_the_same_line_at_both_looks() -> None:
-    def threads(holder: int | None, line: int = 1) -> list[Thread]:
-        return [Thread(str(tid), (Frame("f", "x.py", line),), tid == holder, tid) for tid in (1, 2)]
-
-    assert same_holder(threads(1), threads(1))
-    assert not same_holder(threads(None), threads(None)) and not same_holder(threads(1), threads(None))
-    assert not same_holder(threads(1), threads(2)) and not same_holder(threads(1), threads(1, line=2))
 
 
 RANK = ProcessSeen(20, 10, "python a.py", "S", 1.0, 1.0, rank=2)

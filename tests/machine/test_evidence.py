@@ -23,7 +23,7 @@ from agent.clinic.sources.question import LookAnswer, NoAnswer, Question
 from agent.clinic.sources.stacks import NO_PY_SPY, dump_json
 from agent.clinic.why.records import PodRecords
 from agent.machine.api import RunMarks
-from agent.machine.evidence import dead_children, look
+from agent.machine.evidence import dead_children, look, main_first
 from agent.machine.evidence_text import (
     MOST_SUMMARY,
     MOST_TEXT,
@@ -194,6 +194,7 @@ def test_of_many_threads_the_first_are_shown(hanging: Run) -> None:
     process = list(look(pid))[-1]
     assert len(process.threads) == 32
     assert process.threads[0].tid == pid
+    assert main_first(7, [3, 9, 7]) == [7, 3, 9], "its number may be above that of others"
     assert process.more_threads == 10
     assert "  and 10 more threads\n" in gather(hanging.marks).text
 

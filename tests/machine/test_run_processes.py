@@ -20,6 +20,7 @@ from agent.machine import run_processes
 from agent.machine.api import RunMarks
 from agent.machine.host import Host
 from agent.machine.loop import Loop
+from agent.machine.run_processes import Marked
 from agent.paths import shipped
 from tests.machine.waiting import DEADLINE_SECONDS, run, wait_until
 
@@ -259,6 +260,92 @@ def test_a_process_that_cannot_be_read_holds_up_nothing(proc: Path) -> None:
     looking.join(DEADLINE_SECONDS)
     assert found == [({1000002}, True), ({1000002}, False)]
     assert hanging == {1000001}
+
+
+@pytest.mark.parametrize(
+    ("stat", "runs"),
+    [
+        (b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 24 0 0", False),
+        (b"6192 (python) Z 6191 6190 17718 0 -1 4227340 1187 0 0 0 1 0 0 0 20 0 2 0 6876195", False),
+        (b"31 (a) Z (\xff) S 7 31 31 0 -1 4194304 120 0 0 0 0 0 0 0 20 0 1 0 900", True),
+        (None, False),
+    ],
+    ids=["kernel thread", "zombie", "in an exec", "gone"],
+)
+def test_a_process_without_environment_may_be_in_an_exec(stat: bytes | None, runs: bool, tmp_path: Path) -> None:
+    """Recorded of Linux 6.18. The agent itself is no process of a run, whatever its environment says."""
+    for pid, environ in ((1000001, b""), (os.getpid(), b"A4_RUN=run-1")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "environ").write_bytes(environ)
+    if stat is not None:
+        (tmp_path / "1000001" / "stat").write_bytes(stat)
+    assert run_processes.marked("run-1", proc=str(tmp_path)) == (set(), runs)
+
+
+def test_what_is_in_an_exec_or_could_not_be_looked_at_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as left:
+        looks = iter([Marked(set(), unsure=True), None, Marked({left.pid}), Marked(set())])
+
+        def marked(run: str, hanging: set[int]) -> Marked:
+            if (look := next(looks)) is None:
+                raise RuntimeError("can't start new thread")
+            return look
+
+        monkeypatch.setattr(run_processes, "marked", marked)
+        assert swept(RunMarks("nobody")) == 1
+    assert left.returncode == -15
+
+
+# What the kernel says of a process, and of one that has just ended
+
+
+def status(state: bytes = b"S (sleeping)", threads: int = 1, groups: bytes = b"7 1234567890 ") -> bytes:
+    """Recorded of Linux 6.18: it handles SIGINT and SIGUSR1, has blocked signal 37, and ignores SIGUSR2."""
+    return (
+        b"Name:\ta 1234567890\nState:\t%s\nTgid:\t6192\nGroups:\t%s\nThreads:\t%d\nSigBlk:\t0000001000000000\n"
+        b"SigIgn:\t0000000001001800\nSigCgt:\t0000000100000202\nCapInh:\t0000000000000000\n" % (state, groups, threads)
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "has"),
+    [
+        (status(), True),
+        (status(b"Z (zombie)"), False),
+        (status(b"Z (zombie)", threads=2), True),
+        (status(b"X (dead)"), False),
+        (status(groups=b"7 "), False),
+        (status(groups=b"12345678901 1234567891 "), False),
+        (status(groups=b""), False),
+    ],
+    ids=["sleeps", "zombie", "its main thread has ended", "dead", "its name", "other groups", "no groups"],
+)
+def test_the_group_of_a_run(said: bytes, has: bool) -> None:
+    assert run_processes.has_group(said, 1234567890) == has
+
+
+def test_the_signals_that_a_process_handles_orawaits_signal() -> None:
+    assert [number for number in range(1, 65) if run_processes.awaits_signal(status(), number)] == [2, 10, 33, 37]
+
+
+def test_a_process_that_has_ended_since_it_was_seen_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "1000"], extra_groups=[1234567890]) as lives, subprocess.Popen(["true"]) as gone:
+        gone.wait()
+        run_processes.send_signal(gone.pid, 15)
+        assert not run_processes.handles(gone.pid, 15)
+        monkeypatch.setattr(run_processes, "all_pids", lambda: iter([gone.pid, lives.pid]))
+        assert run_processes.known(RunMarks("nobody", 1234567890)) == {lives.pid}
+        lives.kill()
+
+
+def test_a_rank_that_cannot_be_read_is_told_as_one(tmp_path: Path) -> None:
+    """The number 0 stands for processes that this pod does not have: told of the end, its own group would be."""
+    (tmp_path / "cgroup.procs").write_text("0\n1000001\n1000002\n")
+    marks, hanging = RunMarks("nobody", cgroup=str(tmp_path)), {1000001, 1000003}
+    assert run_processes.processes(marks, "RANK", hanging).pids == {1000001}
+    assert run_processes.processes(marks, "", hanging).pids == {1000001, 1000002}
 
 
 # entrypoints/enter-run.sh, as mpirun starts its daemons

@@ -78,11 +78,13 @@ class DumpSource(WhySource):
 
 def dumps_in(directory: str) -> list[str]:
     """Names of the dumps in it, but for those of ranks that torchrun has started anew since."""
+    written = dict[str, float]()
     with suppress(OSError):
-        written = {entry.name: entry.stat().st_mtime for entry in os.scandir(directory)}
-        newest = max((at for name, at in written.items() if name.isdigit()), default=0.0)
-        return sorted(name for name, at in written.items() if is_dump(name) and at >= newest)
-    return []
+        for entry in os.scandir(directory):
+            with suppress(OSError):  # it is gone
+                written[entry.name] = entry.stat().st_mtime
+    newest = max((at for name, at in written.items() if name.isdigit()), default=0.0)
+    return sorted(name for name, at in written.items() if is_dump(name) and at >= newest)
 
 
 def is_dump(name: str) -> bool:

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from agent.clinic.why.places import no_number_tells, stays, user_frame
 from agent.clinic.why.records import Frame, Thread
 from agent.cutting import cut_at_word
 from agent.machine.asking import MOST_REASON, Late, run_to_end, text_of
+from agent.machine.evidence import thread_states
 from agent.machine.evidence_text import ProcessSeen
 from agent.machine.process import find_program
 
@@ -61,12 +62,12 @@ class StackSource(WhySource):
         for one in python:
             yield partial(self.take, spy, one)
         for one in python:
-            if look.roles[one.pid] == "rank" and self._needs_native(one):
+            if self._needs_native(one):
                 yield partial(self._take_again, spy, one.pid)
 
     def _needs_native(self, process: ProcessSeen) -> bool:
         """Where torch records nothing, as in a rank of MPI, only native frames say what it waits in."""
-        return process.rank is not None and process.pid not in self.look.sockets and process.state in "RS"
+        return process.pid not in self.look.sockets and self.look.roles[process.pid] == "rank"
 
     def take(self, spy: str, process: ProcessSeen) -> None:
         pid = process.pid
@@ -108,6 +109,8 @@ class StackSource(WhySource):
     def _dumped(self, spy: str, pid: int, *, native: bool = False) -> tuple[Thread, ...]:
         try:
             with self._dumping:
+                if native and not may_be_paused(thread_states(pid)):
+                    return ()
                 return read_py_spy(dump_json(spy, pid, self.look.at_most(DUMP_SHARE), native=native))
         except NoAnswer as error:
             if not native:  # those without native frames are tried then
@@ -134,11 +137,17 @@ def _lines(thread: Thread) -> Iterator[str]:
         yield f"    {frame.function} ({place}{arguments})"
 
 
+def may_be_paused(states: Set[str]) -> bool:
+    """Whether a process whose threads are in these states can be paused for a moment: while one waits in the kernel
+    (D), py-spy waits for it, and keeps the others stopped until it is given up."""
+    return bool(states) and states <= {"R", "S"}
+
+
 def dump_json(spy: str, pid: int, seconds: float, *, native: bool = False) -> str:
     """py-spy's dump as JSON, with the local variables of each frame. Raises NoAnswer.
 
     The process is not paused for it: one that is stuck in the kernel would never come to that. For the `native` frames
-    between the Python ones it has to be, for some milliseconds.
+    between the Python ones it has to be, for 20 ms (`may_be_paused`).
     """
     argv = [spy, "dump", "--pid", str(pid), "--native" if native else "--nonblocking", "--json", "--locals"]
     try:
