@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.clinic.interface import diagnose
+from agent.clinic.sources.rank_steps import RankSteps
 from agent.clinic.why.pace import Pace, Steps
 from agent.clinic.why.records import Collected
 from tests.clinic.recordings import collected
+from tests.fake.clock import Clock
 
 STEPS = {"longest": 12.0, "every": 4.0}
 
@@ -114,3 +118,24 @@ def test_times_are_those_of_looks(looks: list[tuple[int, float]], later: float) 
     assert pace.still == pytest.approx(now + later - grew[-1], abs=0.1)
     between = [after - before for before, after in pairwise(grew[1:])]
     assert pace.longest == pytest.approx(max(between, default=0.0), abs=0.1)
+
+
+def test_ranks_are_counted_one_look_after_the_other_until_the_run_is_over() -> None:
+    """Also after one for which there was no thread."""
+    clock, looks, run = Clock(), list[tuple[Any, ...]](), SimpleNamespace(goes_on=True)
+    aside = lambda work, done, refused: looks.append((done, refused))  # noqa: E731
+    machine: Any = SimpleNamespace(now=lambda: clock.now, later=clock.after, aside=aside)
+    steps = RankSteps(machine, "/none", lambda: run.goes_on)
+    steps.start()
+    for second, number, answer in (
+        (35, 1, lambda: None),  # the first look has not ended
+        (45, 2, lambda: looks[0][1](OSError("no more threads"))),
+        (55, 3, lambda: looks[1][0]({11: 5})),
+        (65, 3, lambda: setattr(run, "goes_on", looks[2][0]({}))),
+    ):
+        answer()
+        while clock.step(second):
+            pass
+        assert len(looks) == number
+    assert {pid: pace.still for pid, pace in steps.paces().items()} == {11: 20.0}
+    assert clock.pending == 0

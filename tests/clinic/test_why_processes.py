@@ -8,15 +8,16 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.clinic.sources import dump, source, stacks
-from agent.clinic.sources.dump import DumpSource, dumps_in
-from agent.clinic.sources.processes import ProcessSource, known_ranks, roles
+from agent.clinic.sources.dump import DumpSource
+from agent.clinic.sources.processes import ProcessSource, known_ranks
 from agent.clinic.sources.question import Question, look_argv, read_look
 from agent.clinic.sources.source import Look
 from agent.clinic.sources.stacks import StackSource, read_py_spy
@@ -68,77 +69,66 @@ def test_the_ranks_that_are_noted(
     assert known_ranks(question(tmp_path)) == known
 
 
-def test_launchers_are_known_by_their_command_line() -> None:
-    launchers = ["mpirun -n 4 a", "/opt/ompi/bin/prted -x", "orted -mca x", "python /usr/bin/torchrun a.py"]
-    others = ["my-mpirun a.out", "python a.py --log=mpirun.log", "python torchrun.py"]
-    seen = [ProcessSeen(pid, 1, program, "S", 1.0, 1.0) for pid, program in enumerate([*launchers, *others])]
-    assert list(roles(seen, {}).values()) == ["launcher"] * 4 + ["other"] * 3
-
-
 LAUNCHER = """
 import os, subprocess, sys, threading
 
-def start(rank, code="import time; time.sleep(1000)", *arguments):
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], env={**os.environ, "RANK": rank})
+def start(rank, code):
+    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "RANK": rank}, stdout=subprocess.PIPE)
 
-ends = [start("1", ""), start("2", ""), start("3", "")]
+ends = [start(rank, "") for rank in "123"]
 for process in ends:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 for process in ends[1:]:
     process.wait()
 alive = start("0", sys.argv[1])
+alive.stdout.readline()
 print(alive.pid, *[process.pid for process in ends], flush=True)
 threading.Event().wait()
 """
-ASKED = """
+ALIVE = """
 import ctypes, os, threading
-names = threading.Event()
+named = threading.Event()
 def serve():
-    ctypes.CDLL(None).prctl(15, b"pt_workerserver", 0, 0, 0)
-    names.set()
+    ctypes.CDLL(None).prctl(15, b"pt_workerserver")
+    named.set()
     threading.Event().wait()
 threading.Thread(target=serve, daemon=True).start()
-names.wait()
-os.read(os.open(os.environ["A4_FIFO"].encode("latin-1"), os.O_RDWR), 1)
+named.wait()
+print("up", flush=True)
+os.read(os.open(os.environb[b"FIFO"], os.O_RDWR), 1)
 """
 
 
 def test_ranks_that_live_have_ended_and_are_gone(tmp_path: Path) -> None:
-    """Rank 1 has ended and nobody has asked how, rank 2 is gone, and what is gone with rank 3's number is not rank 0,
-    which lives. Torch's own thread in it is ours, and the name of its file is no UTF-8."""
-    run, fifo = f"test-{os.getpid()}-ranks", os.fsencode(tmp_path) + b"/caf\xe9"
+    """Rank 1 has ended and nobody has asked how, rank 2 is gone, and so is a process that was rank 0 before. The thread
+    of torch's server is ours, and the name of the file that rank 0 reads is no UTF-8."""
+    run, fifo = f"test-{os.getpid()}-ranks", f"{tmp_path}/caf\udce9"
     os.mkfifo(fifo)
-    env = {"PATH": PATH, "A4_RUN": run, "A4_FIFO": fifo.decode("latin-1")}
     (tmp_path / "mpirun").write_text(LAUNCHER)
-    argv = [sys.executable, str(tmp_path / "mpirun"), ASKED]
+    argv, env = [sys.executable, str(tmp_path / "mpirun"), ALIVE], {"PATH": PATH, "A4_RUN": run, "FIFO": fifo}
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout
         alive, zombie, gone, again = map(int, launcher.stdout.readline().split())
         try:
             noted = {alive: 0, zombie: 1, gone: 2, again: 0}
             lay(tmp_path / "why_dir", {str(pid): b"%d" % rank for pid, rank in noted.items()} | {f"{alive}.sock": b""})
-            wait_until(lambda: len(thread_states(alive)) == 1 and len(os.listdir(f"/proc/{alive}/task")) == 2)
-            wait_until(lambda: os.fsencode(fifo) in open_files(alive))
+            wait_until(lambda: thread_states(alive) == {"S"})
             look = Look(question(tmp_path, run))
-            processes = ProcessSource(look)
-            processes.jobs()
-            found = {one.pid: one for one in processes.add_to(POD).processes if one.state != "Z"}
+            (processes := ProcessSource(look)).jobs()
         finally:
             os.kill(alive, 9)
             launcher.kill()
-    assert {pid: (one.role, one.rank, one.state) for pid, one in found.items()} == {
-        launcher.pid: ("launcher", None, "S"),
-        alive: ("rank", 0, "S"),
-        zombie: ("rank", 1, "gone"),
-        gone: ("rank", 2, "gone"),
+    found = processes.add_to(POD).processes
+    assert {(one.pid, one.role, one.rank, one.state) for one in found} == {
+        (launcher.pid, "launcher", None, "S"),
+        (alive, "rank", 0, "S"),
+        (zombie, "other", None, "Z"),
+        (zombie, "rank", 1, "gone"),
+        (gone, "rank", 2, "gone"),
     }
     assert look.sockets == {alive: f"{tmp_path}/why_dir/{alive}.sock"}
-    (waiting,) = found[alive].waiting
+    (waiting,) = next(one.waiting for one in found if one.pid == alive)
     assert (waiting.syscall, waiting.file) == ("read", f"{tmp_path}/caf?")
-
-
-def open_files(pid: int) -> list[bytes]:
-    return [os.readlink(os.fsencode(entry.path)) for entry in os.scandir(f"/proc/{pid}/fd")]
 
 
 # Whose stacks are taken, and how
@@ -154,53 +144,48 @@ NATIVE, READ = "--native", "--nonblocking"
 IN_MPI, IN_RECV = recorded("mpi4py")["0"]["stacks"], recorded("pipeline")["3"]["stacks"]
 
 
-@pytest.fixture
-def waits() -> Iterator[Callable[..., int]]:
-    """The id of a process that has come to this state."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(states: set[str], *argv: str) -> int:
-        started.append(subprocess.Popen(argv, env={"PATH": PATH}))
-        wait_until(lambda: thread_states(started[-1].pid) == states)
-        return started[-1].pid
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-# While its child opens a FIFO, the kernel holds the thread that has started it where nothing but SIGKILL ends it. (The
-# child has its own end: a FIFO that is opened for writing, or the end of its group.)
+# Until its child has opened the FIFO, the kernel holds the thread that started it where nothing but SIGKILL ends it.
 IN_KERNEL = """
-import os, sys, threading
-opens = [(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)]
+import os, threading
+opens = [(os.POSIX_SPAWN_OPEN, 0, "fifo", os.O_RDONLY, 0)]
 threading.Thread(target=os.posix_spawn, args=("/bin/true", ["true"], {}), kwargs={"file_actions": opens}).start()
 threading.Event().wait()
 """
+PROGRAMS = {"S": ["sleep", "1000"], "T": ["sh", "-c", "kill -STOP $$"], "SD": [sys.executable, "-c", IN_KERNEL]}
+"""By the states of their threads."""
 
 
-def looking(directory: Path, pid: int, role: Role = "rank", *, has_socket: bool = False, **fields: Any) -> StackSource:
-    """What takes the stacks of one Python process with rank 3."""
+@contextmanager
+def looking(
+    directory: Path, states: str = "S", role: Role = "rank", *, has_socket: bool = False, **fields: Any
+) -> Iterator[StackSource]:
+    """What takes the stacks of one Python process with rank 3, whose threads are in these states."""
     (directory / "py-spy").write_text(SPY)
     (directory / "py-spy").chmod(0o755)
-    look = Look(question(directory))
+    os.mkfifo(directory / "fifo")
     seen = {"program": "python a.py", "state": "S", "seconds": 1.0, "cpu_seconds": 1.0, "rank": 3, "is_python": True}
-    look.processes = [ProcessSeen(pid, os.getpid(), **{**seen, **fields})]
-    look.roles = {pid: role}
-    look.sockets = {pid: "socket"} if has_socket else {}
-    return StackSource(look)
+    with subprocess.Popen(PROGRAMS[states], env={"PATH": PATH}, cwd=directory) as process:
+        try:
+            wait_until(lambda: thread_states(process.pid) == set(states))
+            look = Look(question(directory))
+            look.processes = [ProcessSeen(process.pid, os.getpid(), **{**seen, **fields})]
+            look.roles = {process.pid: role}
+            look.sockets = {process.pid: "socket"} if has_socket else {}
+            yield StackSource(look)
+        finally:
+            process.kill()
+            os.close(os.open(directory / "fifo", os.O_RDWR))  # who opens it, too, ends
 
 
-def taken(spied: StackSource, *answers: object) -> list[str]:
+def taken(spied: StackSource, answers: Sequence[object]) -> list[str]:
     """How py-spy was told to look, each time, at the process."""
-    directory = Path(spied.look.question.path.partition(":")[0])
+    directory, (seen,) = Path(spied.look.question.path.partition(":")[0]), spied.look.processes
     for number, answer in enumerate(answers, 1):
         (directory / f"answer-{number}").write_text(answer if isinstance(answer, str) else json.dumps(answer))
+    (directory / "calls").touch()
     for job in spied.jobs():
         job()
-    calls = (directory / "calls").read_text().splitlines() if (directory / "calls").exists() else []
-    (seen,) = spied.look.processes
+    calls = (directory / "calls").read_text().splitlines()
     assert all(f"--pid {seen.pid} " in call for call in calls)
     return [mode for call in calls for mode in (NATIVE, READ) if mode in call.split()]
 
@@ -213,37 +198,28 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "has_socket", "fields", "modes"),
+    ("states", "role", "has_socket", "fields", "modes"),
     [
-        ("rank", False, {}, [NATIVE, NATIVE]),
-        ("rank", True, {}, [READ]),
-        ("child", False, {}, [READ]),
-        ("child", True, {}, [READ]),
-        ("other", False, {"rank": None}, [READ]),
-        ("launcher", False, {"rank": None}, []),
-        ("other", False, {"program": "python3 -IS /x/last-words.py /run/x sh"}, []),
-        ("rank", False, {"is_python": False}, []),
+        ("S", "rank", False, {}, [NATIVE, NATIVE]),
+        ("T", "rank", False, {}, [READ]),
+        ("SD", "rank", False, {}, [READ]),
+        ("S", "rank", True, {}, [READ]),
+        ("T", "rank", True, {"state": "T"}, [READ]),
+        ("S", "child", False, {}, [READ]),
+        ("S", "other", False, {"rank": None}, [READ]),
+        ("S", "launcher", False, {"rank": None}, []),
+        ("S", "other", False, {"program": "python3 -IS /x/last-words.py /run/x sh"}, []),
+        ("S", "rank", False, {"is_python": False}, []),
     ],
 )
-def test_no_rank_of_torch_and_nobody_elses_process_is_paused(
-    role: Role, has_socket: bool, fields: dict[str, Any], modes: list[str], waits: Callable[..., int], tmp_path: Path
+def test_what_torch_records_what_ranks_start_and_what_waits_in_the_kernel_is_not_paused(
+    states: str, role: Role, has_socket: bool, fields: dict[str, Any], modes: list[str], tmp_path: Path
 ) -> None:
-    answers = [IN_MPI if mode == NATIVE else IN_RECV for mode in modes]
-    spied = looking(tmp_path, waits({"S"}, "sleep", "1000"), role, has_socket=has_socket, **fields)
-    assert taken(spied, *answers) == modes
+    """py-spy would wait for the thread in state D, and keep the others stopped meanwhile. What is stopped stays there,
+    whatever it was in."""
+    with looking(tmp_path, states, role, has_socket=has_socket, **fields) as spied:
+        assert taken(spied, [IN_RECV if has_socket and states == "S" else IN_MPI] * len(modes)) == modes
     assert spied.look.said() == []
-
-
-def test_what_is_stopped_or_waits_in_the_kernel_is_not_paused(waits: Callable[..., int], tmp_path: Path) -> None:
-    """py-spy would wait for the thread in state D, and keep the others stopped meanwhile."""
-    os.mkfifo(tmp_path / "fifo")
-    stopped = waits({"T"}, "sh", "-c", "kill -STOP $$")
-    in_kernel = waits({"S", "D"}, sys.executable, "-c", IN_KERNEL, str(tmp_path / "fifo"))
-    for pid in (stopped, in_kernel, os.getpid() + (1 << 22)):
-        assert taken(looking(tmp_path, pid), IN_RECV) == [READ]
-        (tmp_path / "calls").unlink()
-    assert taken(looking(tmp_path, stopped, has_socket=True, state="T"), IN_MPI) == [READ], "it stays where it is"
-    os.close(os.open(tmp_path / "fifo", os.O_RDWR))  # its child may end
 
 
 def stack(line: int, operation: str = "", *, holds_gil: bool = False, tid: int = 7) -> dict[str, Any]:
@@ -261,7 +237,7 @@ def stack(line: int, operation: str = "", *, holds_gil: bool = False, tid: int =
         (True, [[stack(5, holds_gil=True)], [stack(6, holds_gil=True)]], {"stays": True, "holds_gil": False}),
         (True, [[stack(5, holds_gil=True)], [stack(5)]], {"stays": True, "holds_gil": False}),
         (True, [[stack(5, tid=8, holds_gil=True)], [stack(5, holds_gil=True)]], {"stays": True, "holds_gil": False}),
-        (True, [[stack(5)]], {"stays": False}),
+        (True, [[stack(5, holds_gil=True)]], {}),
         (False, [[stack(5, "MPI_Barrier")], [stack(5, "MPI_Barrier")]], {"stays": True}),
         (False, [[stack(5, "MPI_Barrier")], [stack(9, "MPI_Barrier")]], {"stays": False}),
         (False, [[stack(5)], [stack(5, "MPI_Barrier")]], {"stays": False}),
@@ -270,24 +246,20 @@ def stack(line: int, operation: str = "", *, holds_gil: bool = False, tid: int =
         (False, ["", [stack(5)], [stack(5)]], {}),
     ],
 )
-def test_what_two_looks_tell(
-    has_socket: bool, answers: list[Any], given: dict[str, bool], waits: Callable[..., int], tmp_path: Path
-) -> None:
+def test_what_two_looks_tell(has_socket: bool, answers: list[Any], given: dict[str, bool], tmp_path: Path) -> None:
     """Where the second fails, nothing is known of it; where native frames cannot be had, the others are."""
-    pid = waits({"S"}, "sleep", "1000")
-    spied = looking(tmp_path, pid, has_socket=has_socket)
-    taken(spied, *answers)
-    found = spied.given[pid]
+    with looking(tmp_path, has_socket=has_socket) as spied:
+        taken(spied, answers)
+    (found,) = spied.given.values()
     assert [frame.line for frame in found.pop("threads")[0].frames][-1] == 5
     assert found == given
 
 
 def test_no_stack_is_taken_when_time_is_over(tmp_path: Path) -> None:
-    spied = looking(tmp_path, os.getpid(), has_socket=True)
-    spied.look.question = spied.look.question._replace(seconds=0.0)
-    assert taken(spied, IN_RECV) == []
-    (said,) = spied.look.said()
-    assert (said.why, said.pids) == ("py-spy did not finish within 0.0 s", (os.getpid(),))
+    with looking(tmp_path, has_socket=True) as spied:
+        spied.look.question = spied.look.question._replace(seconds=0.0)
+        assert taken(spied, []) == []
+    assert [one.why for one in spied.look.said()] == ["py-spy did not finish within 0.0 s"]
 
 
 def local(name: str, value: str, arg: bool = True) -> dict[str, Any]:
@@ -315,32 +287,27 @@ def test_what_is_kept_of_a_dump() -> None:
 # What torch's watchdog has left
 
 
-def test_the_dumps_of_the_last_start_of_a_rank(tmp_path: Path) -> None:
-    """torchrun has started it anew since `dump-0`. One name leads nowhere, as of a file that is moved meanwhile."""
-    for name, at in {"20": 100, "21": 200, "dump-0": 150, "dump-1": 200, "dump-2": 300, "dump-2.tmp": 300}.items():
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (at, at))
-    (tmp_path / "dump-3").symlink_to("nowhere")
-    assert dumps_in(str(tmp_path)) == ["dump-1", "dump-2"]
-    assert dumps_in(str(tmp_path / "none")) == []
-
-
-def test_a_dump_is_of_the_rank_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = pickle.dumps(recorded("sleep")["0"]["recorder"], 2)
+def test_the_dumps_of_the_last_start_of_each_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun has started rank 0 anew since `dump-0`. One name leads nowhere, as of a file that is moved meanwhile."""
+    whole, why_dir = pickle.dumps(recorded("sleep")["0"]["recorder"], 2), tmp_path / "why_dir"
     monkeypatch.setattr(dump, "MOST_DUMP", len(whole))
-    lay(tmp_path / "why_dir", {"dump-0": whole, "dump-1": whole + b"x", "dump-2": whole[:-9]})
-    (tmp_path / "why_dir" / "dump-3").mkdir()
-    look = Look(question(tmp_path))
-    look.gone = {20 + rank: rank for rank in range(5)}
-    dumps = DumpSource(look)
-    for job in dumps.jobs():
+    dumps = {"dump-0": whole, "dump-1": whole, "dump-2": whole + b"x", "dump-3": whole[:-9], "dump-4.tmp": whole}
+    lay(why_dir, {"20": b"0", **dumps})
+    for name, at in (("dump-0", 100), ("20", 200)):
+        os.utime(why_dir / name, (at, at))
+    (why_dir / "dump-5").mkdir()
+    (why_dir / "dump-6").symlink_to("nowhere")
+    read = DumpSource(Look(question(tmp_path)))
+    read.look.gone = {20 + rank: rank for rank in range(7)}
+    for job in read.jobs():
         job()
-    assert {pid: [group.entered for group in fields["groups"]] for pid, fields in dumps.given.items()} == {20: [5]}
-    (found,) = (one for one in look.said() if one.state == "found")
-    assert found.pids == (20,)
-    whys = sorted(one.why for one in look.said() if one.state == "unavailable")
-    assert [why.partition(": ")[0] for why in whys] == ["dump-1", "dump-2", "dump-3"]
-    assert "has more than" in whys[0] and "cannot be read" in whys[1] and "Is a directory" in whys[2]
+    assert {pid: [group.entered for group in fields["groups"]] for pid, fields in read.given.items()} == {21: [5]}
+    found, *others = sorted((one.state, one.pids, one.why) for one in read.look.said())
+    assert found == ("found", (21,), "")
+    for (_, _, why), words in zip(
+        others, ("dump-2: the dump has more", "cannot be read", "Is a directory"), strict=True
+    ):
+        assert words in why
 
 
 def test_a_look_is_over_in_time_whatever_hangs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent import wire
-from agent.clinic.interface import diagnose
+from agent.clinic.interface import Question, as_evidence, diagnose
 from agent.clinic.sources import catalogue
 from agent.clinic.sources.catalogue import SOURCES
 from agent.clinic.sources.dump import read_dump
@@ -39,6 +39,7 @@ from agent.clinic.why.records import (
     RasRank,
     Thread,
 )
+from agent.machine.api import RunMarks
 from agent.machine.evidence_text import ProcessSeen
 from tests.clinic.recordings import DIRECTORY, recorded
 
@@ -342,6 +343,8 @@ def test_a_pod_of_eight_ranks_in_many_groups_fits() -> None:
     assert cut.left_out
     assert len(cut.processes) == 8 and all(len(one.groups) == 20 for one in cut.processes)
     assert wire.from_json(PodRecords, compact(cut)) == cut
+    sent = as_evidence(Question(pod, RunMarks("r")), pod, {}, None, lambda value: value, pods=2048)
+    assert len(json.dumps(sent)) <= 4096, "its share of what pod 0 can read"
 
 
 def test_what_is_cut_keeps_whom_an_open_receive_waits_for() -> None:

@@ -172,13 +172,20 @@ def test_a_lost_pod_of_an_mpi_run() -> None:
     assert "pod 2" in world.pod(1).said()["where"] + world.pod(1).said()["why"]
 
 
-def test_an_mpirun_that_reports_its_end_and_hangs_is_ended() -> None:
-    """Open MPI 5.0.11 does that now and then when a rank is killed."""
+@pytest.mark.parametrize("seconds", [None, 60.0])
+def test_an_mpirun_that_reports_its_end_and_hangs_is_ended(seconds: float | None) -> None:
+    """Open MPI 5.0.11 does that now and then when a rank is killed. One whose next step begins is not: a rank
+    had printed the report."""
     world = FakeWorld(3, "connectivity")
     report = b"prterun noticed that process rank 3 with PID 25 on node node-1 exited on\nsignal 6 (Aborted).\n"
-    world.pod(0).life = Life(seconds=None, term_status=1, output=report)
-    assert set(world.run().values()) == {134}, world.dump()
-    assert world.last() < 30
+    world.pod(0).life = Life(seconds=seconds, term_status=1, output=report)
+    world.until_event("run-started")
+    path = f"/run/a4-agent/runs/{world.pod(0).state()['run']['id']}/ranks/0"
+    if seconds:
+        world.at(world.seconds + 7, lambda: world.pod(0).agent.files.update({path: "started 10 of 2\n"}))
+    assert seconds or set(world.run().values()) == {134}, world.dump()
+    world.run()
+    assert (world.last() < 30) == (seconds is None)
 
 
 @pytest.mark.parametrize("index", [0, 2])

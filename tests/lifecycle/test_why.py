@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from functools import partial
 from typing import Any
@@ -200,6 +201,36 @@ def test_a_look_that_comes_after_the_end_changes_nothing(health: str) -> None:
     world.wait(LIMIT * 2)
     assert not said(world, "printed nothing"), world.dump()
     assert world.ask(1, "why", run=run)["ok"]["diagnosis"] is None
+    assert f"/run/a4-agent/runs/{run}/evidence.txt" not in world.pod(3).files_now
+
+
+# Limits
+
+
+def test_the_first_limit_that_is_hit_counts() -> None:
+    """The second is hit while pods are asked. What pods say is masked, and a full disk costs only the file."""
+    world = sleeping(life=FOREVER, evidence_seconds=8.0, last={"A4_SECRET_ENV": "MINE", "MINE": "stacks of pod"})
+    run = world.submit(1, "script", timeout=100, stall=101)
+    world.pod(3).hangs = "rank 3: in the stacks of pod 3"
+    world.pod(2).failing = {f"/run/a4-agent/runs/{run}/evidence.txt": errno.ENOSPC}
+    end = ends(world, 1, run)["end"]
+    assert (end["code"], said(world, "asking every pod")) == (Exit.TIME_LIMIT, 1) and "time limit of 100 s" in end[
+        "what"
+    ], end
+    assert "pod 3: rank 3: in the *** 3" in end["why"] and "pod 2: rank 2 hangs" in end["why"], end
+    assert world.pod(3).files_now[f"/run/a4-agent/runs/{run}/evidence.txt"].startswith("*** 3"), world.dump()
+
+
+@pytest.mark.parametrize("seconds", [103.0, None])
+def test_a_run_that_ends_while_it_is_asked_about_ends_as_it_does(
+    seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stays is ended, also when a bug keeps us from deciding why it hangs."""
+    monkeypatch.setattr("agent.lifecycle.runs.why.diagnose", lambda seen: 1 / 0)
+    world = sleeping(life=Life(seconds=seconds), evidence_seconds=8.0)
+    end = ends(world, 1, world.submit(1, "script", timeout=100))["end"]
+    assert end["code"] == (Exit.TIME_LIMIT if seconds is None else 0), world.dump()
+    assert end["why"].startswith("cannot tell: the decision failed") == (seconds is None), end
 
 
 # Before somebody ends it
@@ -277,7 +308,9 @@ def test_what_a_pod_said_before_its_part_was_over_counts() -> None:
 
 
 def test_a_pod_that_does_not_answer_is_named_in_time() -> None:
+    """One that is a little late is waited for."""
     world, run = standing_still()
+    world.pod(3).evidence_seconds = 9.5
     world.wait(1)
     world.pod(2).pause(25)
     found = world.ask(1, "why", run=run, records=True)["ok"]
@@ -329,6 +362,7 @@ def test_dumps_of_a_pod_that_is_lost_are_not_waited_for() -> None:
     world.wait(1)
     world.pod(2).kill()
     world.wait(60)
+    assert world.ask(1, "why", run=run, records=True)["ok"]["silent"]["2"].startswith("silent for")
     before = world.seconds
     for pod in world.others(2):
         pod.agent.children[-1].die(0)

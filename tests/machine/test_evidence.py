@@ -23,7 +23,7 @@ from agent.clinic.sources.question import LookAnswer, NoAnswer, Question
 from agent.clinic.sources.stacks import NO_PY_SPY, dump_json
 from agent.clinic.why.records import PodRecords
 from agent.machine.api import RunMarks
-from agent.machine.evidence import dead_children, look, main_first
+from agent.machine.evidence import look, main_first
 from agent.machine.evidence_text import (
     MOST_SUMMARY,
     MOST_TEXT,
@@ -344,16 +344,3 @@ def test_the_innermost_place_is_that_of_the_main_thread(dump: str, expected: lis
 )
 def test_names_of_system_calls(line: str, machine: str, expected: str) -> None:
     assert syscall_name(line, machine) == expected
-
-
-def test_a_child_that_has_ended_unnoticed_is_among_the_children() -> None:
-    script = "import os, time; child = os.fork() or os._exit(0); print(child, flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
-        try:
-            assert parent.stdout
-            child = int(parent.stdout.readline())
-            wait_until(lambda: dead_children({parent.pid}) == {child})
-            assert dead_children({os.getpid()}) & {child} == set()
-            assert next(look(child)).state == "Z"
-        finally:
-            parent.kill()

@@ -262,24 +262,21 @@ def test_a_process_that_cannot_be_read_holds_up_nothing(proc: Path) -> None:
     assert hanging == {1000001}
 
 
-@pytest.mark.parametrize(
-    ("stat", "runs"),
-    [
-        (b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 24 0 0", False),
-        (b"6192 (python) Z 6191 6190 17718 0 -1 4227340 1187 0 0 0 1 0 0 0 20 0 2 0 6876195", False),
-        (b"31 (a) Z (\xff) S 7 31 31 0 -1 4194304 120 0 0 0 0 0 0 0 20 0 1 0 900", True),
-        (None, False),
-    ],
-    ids=["kernel thread", "zombie", "in an exec", "gone"],
-)
-def test_a_process_without_environment_may_be_in_an_exec(stat: bytes | None, runs: bool, tmp_path: Path) -> None:
-    """Recorded of Linux 6.18. The agent itself is no process of a run, whatever its environment says."""
-    for pid, environ in ((1000001, b""), (os.getpid(), b"A4_RUN=run-1")):
+def test_a_process_without_environment_may_be_in_an_exec(tmp_path: Path) -> None:
+    """Not a kernel thread, a zombie, and one that is gone. The agent itself is no process of a run."""
+    stats = {
+        1000001: b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 24 0 0",
+        1000002: b"6192 (python) Z 6191 6190 17718 0 -1 4227340 1187 0 0 0 1 0 0 0 20 0 2 0 6876195",
+        1000003: None,
+        1000004: b"31 (a) Z (\xff) S 7 31 31 0 -1 4194304 120 0 0 0 0 0 0 0 20 0 1 0 900",
+    }
+    for pid in (os.getpid(), *stats):
         (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "environ").write_bytes(environ)
-    if stat is not None:
-        (tmp_path / "1000001" / "stat").write_bytes(stat)
-    assert run_processes.marked("run-1", proc=str(tmp_path)) == (set(), runs)
+        (tmp_path / str(pid) / "environ").write_bytes(b"A4_RUN=run-1" if pid == os.getpid() else b"")
+        assert run_processes.marked("run-1", proc=str(tmp_path)) == (set(), False)
+        if stat := stats.get(pid):
+            (tmp_path / str(pid) / "stat").write_bytes(stat)
+    assert run_processes.marked("run-1", proc=str(tmp_path)) == (set(), True)
 
 
 def test_what_is_in_an_exec_or_could_not_be_looked_at_is_looked_at_again(
@@ -309,21 +306,11 @@ def status(state: bytes = b"S (sleeping)", threads: int = 1, groups: bytes = b"7
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "has"),
-    [
-        (status(), True),
-        (status(b"Z (zombie)"), False),
-        (status(b"Z (zombie)", threads=2), True),
-        (status(b"X (dead)"), False),
-        (status(groups=b"7 "), False),
-        (status(groups=b"12345678901 1234567891 "), False),
-        (status(groups=b""), False),
-    ],
-    ids=["sleeps", "zombie", "its main thread has ended", "dead", "its name", "other groups", "no groups"],
-)
-def test_the_group_of_a_run(said: bytes, has: bool) -> None:
-    assert run_processes.has_group(said, 1234567890) == has
+def test_the_group_of_a_run() -> None:
+    """Also of a process whose main thread alone has ended; that of another run, and a name, are none."""
+    of_run = [status(), status(b"Z (zombie)", threads=2)]
+    others = [status(b"Z (zombie)"), status(b"X (dead)"), status(groups=b"7 "), status(groups=b"12345678901 ")]
+    assert [run_processes.has_group(said, 1234567890) for said in of_run + others] == [True] * 2 + [False] * 4
 
 
 def test_the_signals_that_a_process_handles_orawaits_signal() -> None:

@@ -89,6 +89,8 @@ class StackSource(WhySource):
             return
         self.look.wait_between_looks()
         second = self._dumped(spy, pid)
+        if not second:
+            return
         if has_gil:  # whoever had it at one moment may have let it go in the next
             self.gives(pid, holds_gil=same_holder(first, second))
         self.gives(pid, stays=stays(first, second))
