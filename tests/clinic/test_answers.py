@@ -104,6 +104,7 @@ def test_numbers_of_operations_are_those_of_ranks_that_answer(tmp_path: Path, mo
     servers["14"].close()
     with answering(servers["11"], http(nccl)), answering(servers["12"], *(3 * [http(b'{"pg_status":{}}')]), http(gloo)):
         assert entered_operations(str(tmp_path), 1.0) == {11: 7, 12: 4}
+    assert refused(lambda: ask_rank(f"{tmp_path}/13.sock", "", 0.1)) == "no answer within 0.1 s"
     assert entered_operations(str(tmp_path / "nothing"), 1.0) == {}
     with monkeypatch.context() as pod:
         pod.setattr(threading.Thread, "start", no_thread)

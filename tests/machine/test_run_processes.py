@@ -313,7 +313,7 @@ def test_the_group_of_a_run() -> None:
     assert [run_processes.has_group(said, 1234567890) for said in of_run + others] == [True] * 2 + [False] * 4
 
 
-def test_the_signals_that_a_process_handles_orawaits_signal() -> None:
+def test_the_signals_that_a_process_handles_or_awaits() -> None:
     assert [number for number in range(1, 65) if run_processes.awaits_signal(status(), number)] == [2, 10, 33, 37]
 
 
