@@ -315,6 +315,7 @@ def test_a_pod_that_does_not_answer_is_named_in_time() -> None:
     world.pod(2).pause(25)
     found = world.ask(1, "why", run=run, records=True)["ok"]
     assert found["silent"] == {"2": "it did not answer in time"}, world.dump()
+    assert [len(pod["processes"]) for pod in found["pods"]] == [1, 1, 1]
 
 
 # What torch's watchdog left

@@ -280,9 +280,9 @@ def test_a_process_without_environment_may_be_in_an_exec(tmp_path: Path) -> None
 
 
 def test_what_is_in_an_exec_or_could_not_be_looked_at_is_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with subprocess.Popen(["sleep", "1000"]) as left:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as left:
         looks = iter([Marked(set(), unsure=True), None, Marked({left.pid}), Marked(set())])
 
         def marked(run: str, hanging: set[int]) -> Marked:
@@ -318,13 +318,13 @@ def test_the_signals_that_a_process_handles_or_awaits() -> None:
 
 
 def test_a_process_that_has_ended_since_it_was_seen_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["sleep", "1000"], extra_groups=[1234567890]) as lives, subprocess.Popen(["true"]) as gone:
-        gone.wait()
-        run_processes.send_signal(gone.pid, 15)
-        assert not run_processes.handles(gone.pid, 15)
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    run_processes.send_signal(gone.pid, 15)
+    assert not run_processes.handles(gone.pid, 15)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, extra_groups=[1234567890]) as lives:
         monkeypatch.setattr(run_processes, "all_pids", lambda: iter([gone.pid, lives.pid]))
         assert run_processes.known(RunMarks("nobody", 1234567890)) == {lives.pid}
-        lives.kill()
 
 
 def test_a_rank_that_cannot_be_read_is_told_as_one(tmp_path: Path) -> None:
