@@ -28,6 +28,12 @@ NEEDED = {
         "spec.resourceGroups[].flavors[].resources[].name": TEXT,
         "spec.resourceGroups[].flavors[].resources[].nominalQuota": r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?",
     },
+    "Cohort": {
+        "spec.resourceGroups[].coveredResources[]": TEXT,
+        "spec.resourceGroups[].flavors[].name": NAME,
+        "spec.resourceGroups[].flavors[].resources[].name": TEXT,
+        "spec.resourceGroups[].flavors[].resources[].nominalQuota": r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?",
+    },
     "LocalQueue": {"spec.clusterQueue": NAME, "metadata.namespace": NAME},
     "GKENetworkParamSet": {
         "spec.vpc": TEXT,
@@ -43,6 +49,13 @@ NEEDED = {
 }
 """Fields that an object must have, and patterns of their values."""
 POSSIBLE = {
+    "ClusterQueue": {
+        "spec.cohortName": NAME,
+        "spec.preemption.reclaimWithinCohort": "Never|LowerPriority|Any",
+        "spec.preemption.withinClusterQueue": "Never|LowerPriority|LowerOrNewerEqualPriority",
+        "spec.fairSharing.weight": r"[0-9]+(\.[0-9]+)?m?",
+        "spec.resourceGroups[].flavors[].resources[].borrowingLimit": r"[0-9]+",
+    },
     "ResourceFlavor": {
         "spec.tolerations[].key": TEXT,
         "spec.tolerations[].operator": "Exists|Equal",

@@ -8,12 +8,17 @@ import pytest
 import yaml
 
 from tests.chart import cluster_schemas, helm
-from tests.chart.helm import CHART, Engines, HelmRefused, Object, Rendered, Words, sets
+from tests.chart.helm import CHART, ROOT, Engines, HelmRefused, Object, Rendered, Words, sets
 from tests.chart.rules import containers
 
 CLUSTER = CHART / "cluster"
 A4 = "nodes=2,networks.prefix=a4high"
 A3 = "machine=a3,nodes=2,networks.prefix=my-project"
+TEAMS = (
+    "kueue.quotas.cpu=451,kueue.quotas.memory=7000Gi,kueue.teams[0].name=a,kueue.teams[0].namespaces={a,a-ci},kueue.teams[0].gpus=8,"
+    "kueue.teams[0].maxGpus=12,kueue.teams[0].weight=2,"
+    "kueue.teams[1].name=b,kueue.teams[1].namespaces={b},kueue.teams[1].gpus=0"
+)
 CASES = {
     "a4": A4,
     "a4 with gIB on nodes": f"{A4},gib.enabled=true",
@@ -22,6 +27,7 @@ CASES = {
         f"{A4},kueue.queues={{mine}},kueue.namespaces={{team-a,team-b}},kueue.quotas.cpu=448,"
         r"kueue.quotas.memory=7000Gi,kueue.nodeLabels.cloud\.google\.com/gke-nodepool=a4"
     ),
+    "a4 with teams": f"{A4},{TEAMS}",
     "a4 without Kueue": "networks.prefix=a4high,kueue.enabled=false",
     "a3": A3,
     "a3 in the node's network alone": f"{A3},tcpx.deviceInjectorImage=",
@@ -65,6 +71,12 @@ def test_values_that_cannot_work_are_refused(engines: Engines) -> None:
         "machine=a5": "machine",
         f"{A4},queues={{a}}": "queues",
         f"{A4},gib.image=latest": "gib",
+        f"{A4},{TEAMS},kueue.teams[1].gpus=9": "kueue.teams have 1 GPUs more than the 2 nodes",
+        f"{A4},{TEAMS},kueue.teams[1].name=a": 'two teams "a"',
+        f"{A4},{TEAMS},kueue.teams[1].namespaces={{a-ci}}": 'two teams have the namespace "a-ci"',
+        f"{A4},{TEAMS},kueue.teams[0].maxGpus=7": "maxGpus of a is 7, less than its own 8 GPUs",
+        f"{A4},{TEAMS},kueue.namespaces={{c}}": "kueue.namespaces has no effect with kueue.teams",
+        f"{A4},{TEAMS},kueue.teams[1].gpu=8": "gpu",
     }.items():
         with pytest.raises(HelmRefused, match=said):
             rendered(engines, settings)
@@ -102,6 +114,38 @@ def test_queues_admit_jobs_of_all_nodes(engines: Engines) -> None:
         (group,) = spec["resourceGroups"]
         assert group["flavors"] == [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "16"}]}]
         assert specs(found, "ResourceFlavor")[name]["topologyName"] in specs(found, "Topology")
+
+
+def test_teams_have_queues_of_their_own_and_share_the_rest(engines: Engines) -> None:
+    found = rendered(engines, CASES["a4 with teams"])
+    cohort, queues = specs(found, "Cohort")["a4"], specs(found, "ClusterQueue")
+
+    def quotas(spec: Object) -> dict[str, Object]:
+        (flavor,) = spec["resourceGroups"][0]["flavors"]
+        return {one.pop("name"): one for one in flavor["resources"]}
+
+    def amounts(**given: str) -> dict[str, Object]:
+        return {name.replace("gpu", "nvidia.com/gpu"): {"nominalQuota": amount} for name, amount in given.items()}
+
+    a = amounts(cpu="225", memory="3500Gi", gpu="8")
+    assert quotas(cohort) == a
+    a["nvidia.com/gpu"]["borrowingLimit"] = "4"
+    assert quotas(queues["a4-a"]) == a
+    assert quotas(queues["a4-b"]) == amounts(cpu="0", memory="0Gi", gpu="0")
+    assert {name: spec["cohortName"] for name, spec in queues.items()} == {"a4-a": "a4", "a4-b": "a4"}
+    local = {
+        (one["metadata"]["namespace"], one["metadata"]["name"]): one["spec"]["clusterQueue"]
+        for one in found.kind("LocalQueue")
+    }
+    assert local == {
+        (namespace, queue): f"a4-{namespace[0]}" for namespace in ("a", "a-ci", "b") for queue in ("a4-high", "a4")
+    }
+
+
+def test_the_page_shows_the_values_of_teams_as_they_are() -> None:
+    page = (ROOT / "docs/deployments/teams.md").read_text()
+    shown = "".join(f"    {line}\n" for line in (CLUSTER / "ci/teams-values.yaml").read_text().splitlines())
+    assert f"    $ cat chart/cluster/ci/teams-values.yaml\n{shown}\n" in page
 
 
 def test_the_topology_has_every_level_that_jobs_ask_for(engines: Engines) -> None:

@@ -8,7 +8,9 @@ from itertools import groupby
 from unittest.mock import ANY
 
 import pytest
+import yaml
 
+from tests.chart.helm import CHART
 from tests.kubernetes.bed import Bed
 from tests.kubernetes.control_plane import values
 from tests.kubernetes.controllers import Object
@@ -194,14 +196,56 @@ def test_sixteen_pods_stand_where_the_agent_says(bed: Bed, namespace: str, queue
         assert len(runs) == len(set(runs)) == 2 ** (depth - 1)
 
 
+TEAMS_VALUES = CHART / "cluster/ci/teams-values.yaml"
+TEAMS = yaml.safe_load(TEAMS_VALUES.read_text())["kueue"]["teams"]
+
+
+@pytest.fixture
+def teams(bed: Bed) -> Iterator[None]:
+    """The queues of docs/deployments/teams.md, in its namespaces."""
+    for team in TEAMS:
+        bed.plane.make_namespace(team["name"])
+    given = (f"--values={TEAMS_VALUES}", "--set=nodes=8,networks.enabled=false,kueue.quotas.cpu=1000")
+    bed.helm("install", "teams", str(CHART / "cluster"), "--namespace=kube-system", *given)
+    yield
+    for team in TEAMS:
+        bed.clear(team["name"])
+    bed.helm("uninstall", "teams", "--namespace=kube-system")
+
+
+def test_a_team_borrows_and_another_gets_its_own_back(bed: Bed, teams: None) -> None:
+    """Whose job is evicted has none of its own; it goes on when there is room again."""
+    for team in ("product", "students"):
+        bed.install("job", team, {**FOUR, "queue": "a4-high"})
+        bed.formed("job", team, 4)
+    bed.install("job", "research", {**FOUR, "queue": "a4"})
+    bed.formed("job", "research", 4)
+    assert suspended(bed) == {"research": False, "product": False, "students": True}
+    assert "Borrowed:  16" in bed.plane.kubectl("describe", "clusterqueue", "a4-product")
+    bed.helm("uninstall", "job", "--namespace=product")
+    bed.formed("job", "students", 4)
+    assert suspended(bed) == {"research": False, "students": False}
+
+    bed.install("job", "product", {**FOUR, "workload.gpus": "40", "queue": "a4"})
+    limit = "maximum capacity (32)"  # maxGpus
+    bed.until("Kueue says that it is too large", lambda: any(limit in one for one in why_it_waits(bed, "product")))
+
+
+def suspended(bed: Bed) -> dict[str, bool]:
+    """By team that has a job."""
+    jobsets = {team["name"]: bed.get("jobsets", team["name"]) for team in TEAMS}
+    return {team: found[0]["spec"]["suspend"] for team, found in jobsets.items() if found}
+
+
+def why_it_waits(bed: Bed, namespace: str) -> list[str]:
+    workloads = bed.get("workloads.kueue.x-k8s.io", namespace)
+    found = [one for each in workloads for one in (each.get("status") or {}).get("conditions") or ()]
+    return [one["message"] for one in found if (one["type"], one["status"]) == ("QuotaReserved", "False")]
+
+
 def test_a_job_waits_in_words_while_there_is_no_quota(bed: Bed, namespace: str, queue: str) -> None:
     bed.install("big", namespace, {**FOUR, "workload.gpus": "72", "queue": queue})
-
-    def words() -> list[str]:
-        workloads = bed.get("workloads.kueue.x-k8s.io", namespace)
-        found = [one for each in workloads for one in (each.get("status") or {}).get("conditions") or ()]
-        return [one["message"] for one in found if (one["type"], one["status"]) == ("QuotaReserved", "False")]
-
+    words = "insufficient quota for nvidia.com/gpu"
     # Before, it may say that the queue is not active yet.
-    bed.until("Kueue says why", lambda: any("insufficient quota for nvidia.com/gpu" in each for each in words()))
+    bed.until("Kueue says why", lambda: any(words in each for each in why_it_waits(bed, namespace)))
     assert not bed.pods("big", namespace)

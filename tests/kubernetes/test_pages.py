@@ -32,6 +32,7 @@ SHOWN_ELSEWHERE = {
     "delete pod POD --force": "test_losses.py, on a dead node",
     "taint nodes NODE": "test_losses.py, on a dead node",
     "get jobset my-nccl": "a queue's job, in test_kueue.py",
+    "describe clusterqueue a4-research": "test_kueue.py, where there are teams",
 }
 SILENT = (">", "|")
 """What a line prints goes elsewhere."""
