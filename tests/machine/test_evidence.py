@@ -75,15 +75,21 @@ class Run:
     """A run on this machine."""
 
     id: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
+    group: int = field(default_factory=lambda: (1 << 30) + (uuid.uuid4().int & 0xFFFFFF))
+    """By it the kernel tells its processes: to read the environment of each takes long on a busy machine."""
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def marks(self) -> RunMarks:
-        return RunMarks(self.id)
+        return RunMarks(self.id, self.group)
 
     def start(self, argv: list[str], env: Mapping[str, str] | None = None) -> int:
         child = subprocess.Popen(
-            argv, env={"PATH": PATH, "A4_RUN": self.id, **(env or {})}, stdout=subprocess.PIPE, start_new_session=True
+            argv,
+            env={"PATH": PATH, "A4_RUN": self.id, **(env or {})},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            extra_groups=[self.group],
         )
         self.children.append(child)
         return child.pid
