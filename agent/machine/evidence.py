@@ -38,7 +38,8 @@ LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 
 def processes_of(marks: RunMarks, deadline: float) -> tuple[list[ProcessSeen], list[str]]:
     """The run's processes as far as they could be looked at before the deadline (monotonic), and notes about that."""
-    pids = known(marks) | marked(marks.run).pids
+    by_environ = marked(marks.run)
+    pids = known(marks) | by_environ.pids
     pids |= dead_children(pids)
     seen: dict[int, ProcessSeen] = {}
 
@@ -50,6 +51,8 @@ def processes_of(marks: RunMarks, deadline: float) -> tuple[list[ProcessSeen], l
     chosen = sorted(pids, key=lambda pid: (not _is_stuck(pid), pid))[:MOST_PROCESSES]
     in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, deadline)
     notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
+    if by_environ.unsure and not (marks.group or marks.cgroup):
+        notes.append("some processes of the pod could not be read in time: they may be of the run")
     return in_order(list(seen.values())), notes
 
 

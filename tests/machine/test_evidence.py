@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from agent.clinic.sources.look import look as look_at_run
 from agent.clinic.sources.question import LookAnswer, NoAnswer, Question
 from agent.clinic.sources.stacks import NO_PY_SPY, dump_json
 from agent.clinic.why.records import PodRecords
+from agent.machine import evidence
 from agent.machine.api import RunMarks
 from agent.machine.evidence import look, main_first
 from agent.machine.evidence_text import (
@@ -35,6 +37,7 @@ from agent.machine.evidence_text import (
     render,
     shortened,
 )
+from agent.machine.run_processes import Marked
 from agent.machine.syscall_names import syscall_name
 from tests.clinic.test_answers import answering
 from tests.machine.waiting import DEADLINE_SECONDS, wait_until
@@ -185,6 +188,13 @@ def test_a_process_that_nothing_can_interrupt(hanging: Run, tmp_path: Path) -> N
 def test_a_run_without_processes(hanging: Run) -> None:
     found = gather(hanging.marks)
     assert (found.text, found.summary, found.records.processes) == (f"{hanging.id} has no processes\n", "", ())
+
+
+@pytest.mark.parametrize(("group", "notes"), [(0, 1), (1 << 30, 0)])
+def test_processes_that_could_not_be_judged_are_told(group: int, notes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the kernel tells which are of the run."""
+    monkeypatch.setattr(evidence, "marked", lambda run: Marked(set(), unsure=True))
+    assert len(evidence.processes_of(RunMarks("test-none", group), time.monotonic() + 5)[1]) == notes
 
 
 def test_a_process_that_has_ended_raises_what_is_passed_over() -> None:
