@@ -19,8 +19,9 @@ def kept(iterations: Sequence[Iteration]) -> tuple[Iteration, ...]:
 
 
 def newest_iteration(trainings: Iterable[Training]) -> int | None:
-    """None: none was made."""
-    return max((one.iterations[-1].iteration for one in trainings if one.iterations), default=None)
+    """Counted on from one stage to the next; None: none was made."""
+    newest = [one.iterations[-1].iteration for one in trainings if one.iterations]
+    return sum(newest) if newest else None
 
 
 def continued_trainings(earlier: Iterable[Training], later: Iterable[Training]) -> tuple[Training, ...]:

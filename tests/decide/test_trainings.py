@@ -38,4 +38,4 @@ def test_stages_are_told_apart_and_long_ones_thinned() -> None:
     assert (found[0], found[1].skipped, found[1].nans) == (sft, 2, 1)
     shown = [one.iteration for one in found[1].iterations]
     assert (len(shown), shown[0], shown[-1]) == (MOST_KEPT, 1, 1500) and shown == sorted(set(shown))
-    assert newest_iteration([]) is newest_iteration([training()]) is None
+    assert newest_iteration(found) == 1501 and newest_iteration([]) is newest_iteration([training()]) is None

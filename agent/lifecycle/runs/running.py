@@ -460,8 +460,9 @@ class Run:
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self.awaited.lost()}
         stalled = self.why.found is not None and self.why.found.trigger == "stall"
-        step = newest_iteration(judgement.measurements.trainings)
-        step = newest_step(self.series) if step is None else step
+        step, trainings = newest_step(self.series), judgement.measurements.trainings
+        if newest_iteration(trainings) is not None:  # it may be of a later stage than that of an earlier life
+            step = newest_iteration(self.lives.with_trainings(trainings))
         if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, step, stalled=stalled):
             self.again, self.judgement = True, judgement
         return self.again
