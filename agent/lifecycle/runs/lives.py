@@ -8,8 +8,8 @@ from typing import Any
 from agent.decide.ending import JobEnd
 from agent.decide.lives import UNHEALTHY, LifeEnd, no_progress, reasons
 from agent.decide.result import Training
-from agent.decide.series import PodSeries, continued
-from agent.decide.trainings import continued_trainings
+from agent.decide.series import PodSeries, continued, newest_step
+from agent.decide.trainings import continued_trainings, newest_iteration
 from agent.lifecycle.pod.pod import Pod
 from agent.workloads.base import RunContext
 
@@ -67,6 +67,12 @@ class Lives:
     def with_trainings(self, trainings: Sequence[Training]) -> tuple[Training, ...]:
         """The `trainings` of this life as the continuation of those of earlier ones."""
         return continued_trainings(self._trainings, trainings)
+
+    def step(self, series: Mapping[int, PodSeries], trainings: Sequence[Training]) -> int | None:
+        """How far this life came; None: nobody said."""
+        if newest_iteration(trainings) is None:
+            return newest_step(series)
+        return newest_iteration(self.with_trainings(trainings))  # it may be in a later stage than an earlier life
 
     def may_go_on(self, end: JobEnd) -> bool:
         """Would another one follow such an end if a pod were unhealthy?"""

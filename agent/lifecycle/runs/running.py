@@ -19,9 +19,8 @@ from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.result import Training
 from agent.decide.run_names import run_of, titled
-from agent.decide.series import PodSeries, newest_step
+from agent.decide.series import PodSeries
 from agent.decide.subset import pods_text
-from agent.decide.trainings import newest_iteration
 from agent.decide.words import lines
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
@@ -460,9 +459,7 @@ class Run:
         code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
         lost = {*self.course.lost, *self.awaited.lost()}
         stalled = self.why.found is not None and self.why.found.trigger == "stall"
-        step, trainings = newest_step(self.series), judgement.measurements.trainings
-        if newest_iteration(trainings) is not None:  # it may be of a later stage than that of an earlier life
-            step = newest_iteration(self.lives.with_trainings(trainings))
+        step = self.lives.step(self.series, judgement.measurements.trainings)
         if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, step, stalled=stalled):
             self.again, self.judgement = True, judgement
         return self.again
