@@ -54,7 +54,8 @@ class Exporting:
         self._again(f"ended with status {status}: {self._last or 'it said nothing'}")
 
     def _again(self, why: str) -> None:
-        what = "" if self._starts < MOST_STARTS else "; it is not started again"
-        self._pod.log.warning(f"the process that serves metrics {why}{what}")
-        if not what:
+        again = self._starts < MOST_STARTS
+        what = f"it is started again in {AGAIN_SECONDS:.0f} s" if again else "it is not started again"
+        self._pod.log.warning(f"the process that serves metrics {why}; {what}")
+        if again:
             self._pod.machine.later(AGAIN_SECONDS, self.start)
