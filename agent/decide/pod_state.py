@@ -11,7 +11,7 @@ from agent.decide.ending import JobEnd, Origin
 
 STATE_VERSION = 1
 PHASES = ("preparing", "waiting", "forming", "formed", "running", "sleeping", "ended")
-"""Of a pod. `waiting`: a worker, for its coordinator; `formed`: it has the plan."""
+"""The phases of a pod. `waiting`: a worker, for its coordinator; `formed`: it has the plan."""
 
 
 class RunSummary(NamedTuple):

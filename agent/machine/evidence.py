@@ -114,7 +114,7 @@ def main_first(pid: int, tids: Iterable[int]) -> list[int]:
 
 
 def thread_states(pid: int) -> set[str]:
-    """Of all its threads, now; empty when it has ended."""
+    """The states that its threads are in now; empty when it has ended."""
     found = set()
     with suppress(OSError):
         for tid in _tids(pid):

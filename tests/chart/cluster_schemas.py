@@ -1,7 +1,7 @@
 """What Kueue, GKE's multi-networking and Prometheus take: the fields of their objects that a cluster for jobs can have.
 
 Kueue's are of its API kueue.x-k8s.io/v1beta2 (0.19), GKE's of networking.gke.io/v1, Prometheus' of the schemas of
-prometheus-operator 0.76 and of GKE's prometheus-engine 0.17. There is no package of any of them.
+prometheus-operator 0.76 and of GKE's prometheus-engine 0.17. None of them has a package.
 """
 
 from __future__ import annotations

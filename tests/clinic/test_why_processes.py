@@ -101,7 +101,7 @@ os.read(os.open(os.environb[b"FIFO"], os.O_RDWR), 1)
 
 def test_ranks_that_live_have_ended_and_are_gone(tmp_path: Path) -> None:
     """Rank 1 has ended and nobody has asked how, rank 2 is gone, and so is a process that was rank 0 before. The thread
-    of torch's server is ours, and the name of the file that rank 0 reads is no UTF-8."""
+    of torch's server is ours, and the name of the file that rank 0 reads is not UTF-8."""
     run, fifo = f"test-{os.getpid()}-ranks", f"{tmp_path}/caf\udce9"
     os.mkfifo(fifo)
     (tmp_path / "mpirun").write_text(LAUNCHER)
@@ -269,8 +269,8 @@ def local(name: str, value: str, arg: bool = True) -> dict[str, Any]:
 
 
 def test_what_is_kept_of_a_dump() -> None:
-    """Of the arguments those that say whom a rank waits for, of the frames the innermost and that of the user's code.
-    Some dumps are cut, or hold nothing."""
+    """The arguments that say whom a rank waits for, the innermost frame, and that of the user's code. Some dumps are
+    cut, or hold nothing."""
     arguments = [local("src", "2"), local("token", "'secret'"), local("dst", "3", arg=False), local("tag", "9" * 99)]
     recv = {"name": "recv", "filename": "/x/torch/distributed/distributed_c10d.py", "line": 9, "locals": arguments}
     inner = [{"name": f"f{n}", "filename": "/usr/lib/python3.11/a.py", "line": n} for n in range(1, 20)]

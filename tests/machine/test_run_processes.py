@@ -263,7 +263,7 @@ def test_a_process_that_cannot_be_read_holds_up_nothing(proc: Path) -> None:
 
 
 def test_a_process_without_environment_may_be_in_an_exec(tmp_path: Path) -> None:
-    """Not a kernel thread, a zombie, and one that is gone. The agent itself is no process of a run."""
+    """Not a kernel thread, a zombie, and one that is gone. The agent itself does not count."""
     stats = {
         1000001: b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 24 0 0",
         1000002: b"6192 (python) Z 6191 6190 17718 0 -1 4227340 1187 0 0 0 1 0 0 0 20 0 2 0 6876195",
