@@ -407,8 +407,10 @@ class Coordinator:
         self._pod.machine.later(0.0, self._first_run_told.happen)  # once the first run is closed
 
     def _say_end(self) -> None:
+        """End a cluster that sleeps. A worker whose channel broke just now would say that this pod is lost, and 75."""
+        self._phase = JobPhase.LEAVING
         self.roster.say(messages.End(self._woken))
-        self._leave()
+        self.roster.when_all_hear(self._pod.shares.announce, self._leave)
 
     def _leave(self) -> None:
         self._phase = JobPhase.LEAVING

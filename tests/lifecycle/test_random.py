@@ -313,6 +313,7 @@ def test_whoever_submits_hears_the_end_and_nothing_stays(
 
 
 @examples(25)
+@example([(1, 35.0)], 0, 0, 0)  # just before the cluster is told to end
 @given(
     st.lists(st.tuples(st.integers(1, PODS - 1), st.floats(BEGIN, BEGIN + 30)), max_size=5),
     st.sampled_from([0, 7]),

@@ -23,6 +23,7 @@ from agent.lifecycle.channel.lost_pods import LostPods
 from agent.lifecycle.channel.peer import Peer, PeerClock, workers_of
 from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import Once
 from agent.log import utc
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Problem
 
@@ -62,6 +63,8 @@ class Roster:
         self._beat = beat_seconds(settings.lease)
         self._own_beats = OwnBeats(self._beat, pod.log)
         self._closed = False
+        self._all_hear: Once | None = None
+        """Somebody waits for that."""
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
         self._lets_in = settings.lives > 0
@@ -86,6 +89,18 @@ class Roster:
         for index in self.peers if indices is None else filter(None, indices):
             if not self.peers[index].lost:
                 self.peers[index].link.say_encoded(line)
+
+    def when_all_hear(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call `action` once no worker is cut off that is not lost: all hear what was said. After so long at most."""
+        self._all_hear = all_hear = Once()
+        all_hear.when(action)
+        self._machine.later(seconds, all_hear.happen)
+        self._look_who_hears()
+
+    def _look_who_hears(self) -> None:
+        cut_off = any(peer.nonce and not peer.lost and not peer.connected for peer in self.peers.values())
+        if self._all_hear is not None and not cut_off:
+            self._all_hear.happen()
 
     def mention(self, said: Said) -> None:
         """Tell every worker that is connected now; the message is worth nothing later."""
@@ -173,6 +188,7 @@ class Roster:
         peer.connected = False
         self._note(peer, Problem("agent", reason))
         peer.questions.give_up(refusal(PeerLost(f"{self._pod.where(peer.index)}, is lost: {reason}")))
+        self._machine.later(0, self._look_who_hears)
 
     # Finding and connecting
 
@@ -341,6 +357,7 @@ class Roster:
         if self.committed:
             peer.link.mention(message(messages.Beat()))  # a hello alone may not count
         self._tell.greeted(peer.index, anew or back)
+        self._look_who_hears()
 
     def _drop_channel(self, peer: Peer, reason: str) -> None:
         if peer.connected:
