@@ -71,11 +71,11 @@ def test_values_that_cannot_work_are_refused(engines: Engines) -> None:
         "machine=a5": "machine",
         f"{A4},queues={{a}}": "queues",
         f"{A4},gib.image=latest": "gib",
-        f"{A4},{TEAMS},kueue.teams[1].gpus=9": "kueue.teams have 1 GPUs more than the 2 nodes",
-        f"{A4},{TEAMS},kueue.teams[1].name=a": 'two teams "a"',
-        f"{A4},{TEAMS},kueue.teams[1].namespaces={{a-ci}}": 'two teams have the namespace "a-ci"',
+        f"{A4},{TEAMS},kueue.teams[1].gpus=9": "the teams have 17 GPUs of their own, and 2 nodes have 16",
+        f"{A4},{TEAMS},kueue.teams[1].name=a": "two teams are called a",
+        f"{A4},{TEAMS},kueue.teams[1].namespaces={{a-ci}}": "two teams have the namespace a-ci",
         f"{A4},{TEAMS},kueue.teams[0].maxGpus=7": "maxGpus of a is 7, less than its own 8 GPUs",
-        f"{A4},{TEAMS},kueue.namespaces={{c}}": "kueue.namespaces has no effect with kueue.teams",
+        f"{A4},{TEAMS},kueue.namespaces={{c}}": "kueue.namespaces has no effect",
         f"{A4},{TEAMS},kueue.teams[1].gpu=8": "gpu",
     }.items():
         with pytest.raises(HelmRefused, match=said):
