@@ -15,9 +15,10 @@ AgentError              what failed, what to do about it, and the exit code it m
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 
+@unique
 class Exit(IntEnum):
     """What an exit code of the agent means (docs/exit-codes.md)."""
 

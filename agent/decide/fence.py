@@ -21,7 +21,7 @@ DRIFT = 0.01
 """By which part of a lease two clocks may drift apart in it: a hundred times what crystals do."""
 BEATS = 3
 """For so many beats pod 0 may acknowledge nothing. A lease has six at least."""
-LEAST_LEASE = math.ceil((KILL_SECONDS + LOOK_SECONDS) / (1 - DRIFT - BEATS / 6))
+LEAST_LEASE_WITH_LIVES = math.ceil((KILL_SECONDS + LOOK_SECONDS) / (1 - DRIFT - BEATS / 6))
 """The shortest, in whole seconds, that leaves these beats their time."""
 
 
@@ -39,10 +39,10 @@ def clear_seconds(lease: float, silent: float) -> float:
 
 def lease_problem(lease: float, lives: int) -> str:
     """Why runs that may start again so often cannot have this lease; empty when they can."""
-    if not lives or lease >= LEAST_LEASE:
+    if not lives or lease >= LEAST_LEASE_WITH_LIVES:
         return ""
     taken = f"{KILL_SECONDS + LOOK_SECONDS:g} s of it are for ending what a lost pod still runs"
-    return f"A4_LEASE_SECONDS={lease:g} should be at least {LEAST_LEASE} for runs with lives: {taken}"
+    return f"A4_LEASE_SECONDS={lease:g} should be at least {LEAST_LEASE_WITH_LIVES} for runs with lives: {taken}"
 
 
 def check_lease(lease: float, lives: int | None) -> None:

@@ -10,7 +10,7 @@ from agent.decide.fence import (
     BEATS,
     DRIFT,
     KILL_SECONDS,
-    LEAST_LEASE,
+    LEAST_LEASE_WITH_LIVES,
     LOOK_SECONDS,
     check_lease,
     clear_seconds,
@@ -19,9 +19,9 @@ from agent.decide.fence import (
 )
 from agent.errors import Exit, SettingsError
 from agent.lifecycle.channel.link import beat_seconds
-from agent.settings import LEAST_LEASE as LEAST_WITHOUT_LIVES
+from agent.settings import LEAST_LEASE
 
-LEASES = st.floats(LEAST_LEASE, 3600)
+LEASES = st.floats(LEAST_LEASE_WITH_LIVES, 3600)
 RATES = st.floats(1 - DRIFT / 2, 1 + DRIFT / 2)
 """How many seconds a clock counts in one."""
 
@@ -46,7 +46,7 @@ def test_beats_that_are_lost_have_their_time(lease: float) -> None:
 
 
 def test_a_shorter_lease_leaves_less() -> None:
-    assert fence_seconds(LEAST_LEASE - 1) < BEATS * beat_seconds(LEAST_LEASE - 1)
+    assert fence_seconds(LEAST_LEASE_WITH_LIVES - 1) < BEATS * beat_seconds(LEAST_LEASE_WITH_LIVES - 1)
 
 
 @pytest.mark.parametrize(("lease", "seconds"), [(30, 25.2), (10, 5.4), (300, 292.5), (3, 0)])
@@ -57,11 +57,11 @@ def test_usual_leases(lease: float, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("lease", "lives", "fits"),
     [
-        (LEAST_LEASE, 1, True),
-        (LEAST_LEASE - 0.5, 1, False),
-        (LEAST_WITHOUT_LIVES, 1000, False),
-        (LEAST_WITHOUT_LIVES, 0, True),
-        (LEAST_WITHOUT_LIVES, None, True),
+        (LEAST_LEASE_WITH_LIVES, 1, True),
+        (LEAST_LEASE_WITH_LIVES - 0.5, 1, False),
+        (LEAST_LEASE, 1000, False),
+        (LEAST_LEASE, 0, True),
+        (LEAST_LEASE, None, True),
     ],
 )
 def test_a_lease_that_is_too_short_is_refused_for_runs_with_lives(lease: float, lives: int | None, fits: bool) -> None:
@@ -69,6 +69,8 @@ def test_a_lease_that_is_too_short_is_refused_for_runs_with_lives(lease: float, 
     if fits:
         check_lease(lease, lives)
         return
-    with pytest.raises(SettingsError, match=f"A4_LEASE_SECONDS={lease:g} should be at least {LEAST_LEASE}") as caught:
+    with pytest.raises(
+        SettingsError, match=f"A4_LEASE_SECONDS={lease:g} should be at least {LEAST_LEASE_WITH_LIVES}"
+    ) as caught:
         check_lease(lease, lives)
     assert caught.value.code is Exit.SETTINGS

@@ -6,10 +6,12 @@ with A4_GOLDEN=renew, which writes the file; and commit it with what changes the
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ MAPS = (
 )
 """Where result.json has names that are data."""
 TYPES = {bool: "boolean", int: "number", float: "number", str: "text", type(None): "null"}
+MOST_LINES = 60
+"""Of a difference."""
 ROOT = Path(__file__).parents[2]
 FILES = Path(__file__).with_name("files")
 # Read when the tests are collected: later, no variable of the agent is left in the environment.
@@ -38,8 +42,11 @@ def expect_golden(name: str, found: Any) -> None:
     if RENEWS:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    kept = json.loads(path.read_text()) if path.exists() else None
-    assert json.loads(text) == kept, f"this is not what {path.relative_to(ROOT)} says. If it is meant: {command()}"
+    kept = path.read_text() if path.exists() else "null\n"
+    if json.loads(text) != json.loads(kept):
+        lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), "kept", "found", n=1, lineterm="")
+        shown = "\n".join([*islice(lines, MOST_LINES)])
+        raise AssertionError(f"not what {path.relative_to(ROOT)} says. If it is meant: {command()}\n{shown}")
 
 
 def command() -> str:

@@ -13,7 +13,7 @@ _KILLED = 137
 """128 + SIGKILL: a pod that is deleted at once, or whose node is gone."""
 _OWN_END_SECONDS = 10.0
 """How long pods may take to end as the coordinator has told them, before the Job ends what is left."""
-_LEASE_SECONDS = 45.0
+_SILENT_END_SECONDS = 45.0
 """The same after a coordinator that has told nobody: a lease and some beats."""
 
 
@@ -46,7 +46,7 @@ def what_follows(spec: ClusterSpec, index: int, code: int, *, is_over: bool) -> 
 
 def own_end_seconds(code: int) -> float:
     """How long the others have to end by themselves, after a pod whose end with `code` is that of the job."""
-    return _LEASE_SECONDS if code == _KILLED else _OWN_END_SECONDS
+    return _SILENT_END_SECONDS if code == _KILLED else _OWN_END_SECONDS
 
 
 def addresses_between(fault: NameFault, old: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class Copy:
 
     def insert(self, path: str, before: str, text: str) -> None:
         old = (self.directory / path).read_text()
-        assert old.count(before) == 1
+        assert old.count(before) == 1, f"{path} has {old.count(before)} times {before!r}: this test has to follow it"
         (self.directory / path).write_text(old.replace(before, text + before))
 
     def written(self) -> list[str]:
@@ -169,8 +169,9 @@ def test_a_workload_runs_and_has_a_result(hello: Copy) -> None:
 def test_a_fabric_is_known_everywhere(copy: Copy) -> None:
     (copy.directory / "agent/fabrics/a5_test.py").write_text(FABRIC)
     (copy.directory / "env/a5-test.env").write_text("# because\nNCCL_NET=A5\n")
-    copy.insert("agent/fabrics/__init__.py", "a3_tcpx, a4_deepep, a4_gib)}", "a5_test, ")
-    copy.insert("agent/fabrics/__init__.py", "a3_tcpx, a4_deepep, a4_gib\n", "a5_test, ")
+    modules = "a3_tcpx, a4_deepep, a4_gib"
+    copy.insert("agent/fabrics/__init__.py", f"{modules})}}", "a5_test, ")
+    copy.insert("agent/fabrics/__init__.py", f"{modules}\n", "a5_test, ")
     shown = copy.agent("env", "--profile", "a5-test")
     assert (shown.returncode, re.findall(r"NCCL_NET +A5", shown.stdout)) == (0, ["NCCL_NET  A5"]), shown.stderr
     pod = {"NNODES": "1", "JOB_COMPLETION_INDEX": "0", "A4_PROFILE": "a5-testt"}
@@ -195,14 +196,14 @@ def test_a_setting_is_a_row_and_a_field(copy: Copy) -> None:
 
 
 def test_a_verb_is_one_file_and_one_row_and_an_exit_code_a_name_and_a_class(copy: Copy) -> None:
-    copy.insert("agent/errors.py", "    TIME_LIMIT = 124\n", "    TOO_WARM = 79\n")
+    copy.insert("agent/errors.py", "    TIME_LIMIT = 124\n", "    TOO_WARM = 99\n")
     copy.insert("agent/errors.py", "class SettingsError(", EXIT_CODE)
     (copy.directory / "agent/commands/greet.py").write_text(VERB)
     copy.insert("agent/commands/__init__.py", '        "report": ', '        "greet": "say hello",\n')
     done = copy.agent("greet", "world")
     assert (done.returncode, done.stdout) == (7, "hello world\n")
     warm = copy.agent("greet", "node-7")
-    assert (warm.returncode, "node-7\n  open a window" in warm.stderr) == (79, True), warm.stderr
+    assert (warm.returncode, "node-7\n  open a window" in warm.stderr) == (99, True), warm.stderr
     assert "Greets." in copy.agent("greet", "--help").stdout
     assert "say hello" in copy.agent("--help").stdout
     assert copy.written() == ["agent/commands/__init__.py", "agent/commands/greet.py", "agent/errors.py"]
