@@ -8,8 +8,9 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from agent.cutting import first_of
 from agent.decide.result import Column, Result, Table, Verdict
-from agent.decide.run_names import titled
+from agent.decide.run_names import one_line
 from agent.decide.torchrun import MODULE as TORCHRUN
 from agent.launch import Started
 from agent.report.bandwidth import bandwidth
@@ -38,6 +39,8 @@ from agent.report.startup import startup
 from agent.report.training import training
 
 GATES = {"passed": "good", "failed": "bad", "not judged": "warn"}
+MOST_COMMAND = 160
+"""Bytes of a command in a heading; the facts have all arguments."""
 FEWEST_SUMMED = 4
 """Rows from which on a table gets its least, median and greatest values."""
 BYTES = "bytes"
@@ -53,6 +56,8 @@ def run_page(result: Result) -> SimpleNamespace:
     """All that the page of one run shows. What is empty is left out."""
     return SimpleNamespace(
         title=title(result),
+        called=called(result),
+        what=told(result.verdict),
         sign=SIGNS[result.verdict.status],
         result=result,
         facts=facts(result),
@@ -60,6 +65,16 @@ def run_page(result: Result) -> SimpleNamespace:
         gate=_gate(result),
         sections=[(one, data) for one in SECTIONS if (data := one.data(result)) is not None],
     )
+
+
+def called(result: Result) -> str:
+    """What people call the run: its name, else its command."""
+    return result.name or first_of(one_line(shlex.join([result.workload, *result.args])), MOST_COMMAND, " …")
+
+
+def told(verdict: Verdict) -> str:
+    """The sentence of a verdict; empty where it says no more than "passed": "python3 done"."""
+    return "" if verdict.origin == "workload" and not verdict.code and verdict.what.endswith(" done") else verdict.what
 
 
 def _said(verdict: Verdict) -> str:
@@ -81,7 +96,7 @@ def title(result: Result) -> str:
     verdict = result.verdict
     code = f" ({verdict.code})" if verdict.code else ""
     job = f" · {result.job}" if result.job else ""
-    return f"{SIGNS[verdict.status].text} {verdict.status}{code}: {titled(result.run, result.name)}{job}"
+    return f"{SIGNS[verdict.status].text} {verdict.status}{code}: {called(result)}{job}"
 
 
 def facts(result: Result) -> Pairs:
@@ -89,7 +104,6 @@ def facts(result: Result) -> Pairs:
     ranks = len(result.pods) * result.slots
     limits = [(result.limits.timeout, "time"), (result.limits.stall, "silence")]
     pairs = [
-        ("name", result.name),
         ("note", result.note),
         ("workload", result.workload),
         ("arguments", shlex.join(result.args)),

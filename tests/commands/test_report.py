@@ -29,7 +29,7 @@ def test_beside_the_result(here: Path, capfd: Shown) -> None:
     assert verb("report", "results/result.json") == 0
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("", f"a4-agent: the report is in {path.parent}/report.html\n")
-    assert "<title>✓ passed: ddp-5f1c09" in (here / "results" / "report.html").read_text()
+    assert "<title>✓ passed: ddp --steps 50 ·" in (here / "results" / "report.html").read_text()
     assert sorted(os.listdir(here / "results")) == ["report.html", "result.json"]
 
 
@@ -61,10 +61,10 @@ def test_of_a_run_of_this_pod_by_default_the_newest(here: Path, capsys: Shown) -
     for number, name in enumerate(("ddp-2", "ddp-1", "exec-1")):
         (runs / name).mkdir(parents=True)
         if name != "exec-1":
-            write(runs / name / "result.json", ddp() | {"run": name})
+            write(runs / name / "result.json", ddp() | {"run": name, "name": f"of-{name}"})
         os.utime(runs / name, (number, number))
     assert verb("report", "-o", "page.html") == 0
-    assert "<title>✓ passed: ddp-1" in (here / "page.html").read_text()
+    assert "<title>✓ passed: of-ddp-1 ·" in (here / "page.html").read_text()
     assert verb("report", "ddp-2") == 0
     assert (runs / "ddp-2" / "report.html").exists()
 
@@ -89,7 +89,7 @@ def rows(page: Path) -> list[str]:
 def test_a_directory_of_many_is_shown_by_time(here: Path, capfd: Shown) -> None:
     """What cannot be read is named, there and on stderr."""
     for number in (4, 1, 5, 2, 3):
-        data = ddp() | {"run": f"ddp-{number}", "since": NOON + number}
+        data = ddp() | {"name": f"ddp-{number}", "since": NOON + number}
         write(here / "kept" / f"at-{9 - number}" / "result.json", data)
     write(here / "kept" / "at-0" / "deep" / "result.json", {"version": 1, "run": "x"})
     (here / "kept" / "at-0" / "result.json").write_bytes(b"\xff\x00{")
@@ -104,7 +104,7 @@ def test_a_directory_of_many_is_shown_by_time(here: Path, capfd: Shown) -> None:
 
 def test_many_stand_by_time(here: Path, capfd: Shown) -> None:
     names = [
-        str(write(here / f"{number}.json", ddp() | {"run": f"ddp-{number}", "since": NOON - number}))
+        str(write(here / f"{number}.json", ddp() | {"name": f"ddp-{number}", "since": NOON - number}))
         for number in range(5)
     ]
     (here / "no-result").mkdir()

@@ -180,4 +180,4 @@ def test_details_open_without_scripts(tab: Tab) -> None:
 def test_hostile_text_is_shown_as_it_is(tab: Tab) -> None:
     tab.show(rendered("hostile"))
     assert tab.page.locator("p.what").inner_text() == '<script>alert("x")</script>'
-    assert tab.page.title().startswith("✗ failed (1): <script>")
+    assert tab.page.title().startswith("✗ failed (1): '<script>")

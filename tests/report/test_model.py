@@ -50,11 +50,20 @@ def texts(found: Grid | None) -> list[list[str]]:
 
 def test_the_verdict_comes_first() -> None:
     assert [page(make()).title for make in (ddp, wrong, ended, none)] == [
-        "✓ passed: ddp-5f1c09 · a4-train-x7k2p",
-        "✗ failed (65): collectives-5f1c09 · a4-train-x7k2p",
-        "■ ended (130): script-5f1c09 · a4-train-x7k2p",
-        "✓ passed: none-5f1c09",
+        "✓ passed: ddp --steps 50 · a4-train-x7k2p",
+        "✗ failed (65): collectives · a4-train-x7k2p",
+        "■ ended (130): script · a4-train-x7k2p",
+        "✓ passed: none",
     ]
+
+
+def test_a_run_is_called_by_its_name_or_command() -> None:
+    done = {"args": ["python3", "-c", "x\ny"], "verdict": verdict("python3 done", origin="workload")}
+    found = page(result("mpirun", [pod(0)], **done))
+    assert (found.called, found.what) == ("mpirun python3 -c 'x\\ny'", "")
+    assert page(result("mpirun", [pod(0)], name="night-1", **done)).called == "night-1"
+    assert page(result("mpirun", [pod(0)], args=["x" * 999])).called.endswith("x …")
+    assert page(ddp()).what == "ddp is good: 32 ranks on 4 pods"
 
 
 def test_facts() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from agent.decide.result import Result
 from agent.decide.words import at_most
 from agent.report.grid import Cell, Grid, GridColumn, grid, side_by_side
-from agent.report.model import SIGNS, environment, facts
+from agent.report.model import SIGNS, called, environment, facts, told
 from agent.report.number_words import duration_text
 from agent.workbench.comparing.compared_series import compared_series
 from agent.workbench.comparing.compared_sweeps import compared_sweeps, curves_of, ratios, sizes_of
@@ -25,7 +25,7 @@ MOST_COMPARED = 4
 """Runs that are read side by side; of more, `series` shows the trend."""
 MOST_NODES = 8
 """Nodes that a cell lists; the others are counted."""
-SHOWN_FACTS = ("name", "note", "workload", "job", "pods × slots", "began", "took")
+SHOWN_FACTS = ("note", "job", "run", "pods × slots", "began", "took")
 
 
 def comparison_page(results: Sequence[Result]) -> SimpleNamespace:
@@ -36,6 +36,8 @@ def comparison_page(results: Sequence[Result]) -> SimpleNamespace:
         SimpleNamespace(
             label=label,
             result=result,
+            called=called(result),
+            what=told(result.verdict),
             sign=SIGNS[result.verdict.status],
             facts=[pair for pair in facts(result) if pair[0] in SHOWN_FACTS],
         )

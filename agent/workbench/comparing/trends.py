@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from agent.decide.result import Result
 from agent.report.charts import Line, Picture, Scale
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, View, cells, code, grid, number
-from agent.report.model import SIGNS
+from agent.report.model import SIGNS, called
 from agent.report.number_words import NONE, count_text, moment_text
 from agent.report.ticks import LATEST, span_text
 from agent.workbench.comparing.comparison import title_of
@@ -55,16 +55,15 @@ def _can_be_drawn(moment: float) -> bool:
 
 def _runs(results: Sequence[Result], figures: Sequence[Sequence[KeyFigure]]) -> Grid:
     """A line for each run, what people look for first on the left."""
-    names = ("run", "measured", "verdict", "began", "workload", "pods × slots", "note", "why")
+    names = ("run", "measured", "verdict", "began", "pods × slots", "note", "why")
     columns = [number("no."), *map(GridColumn, names), code("id")]
     rows: list[list[Cell | str]] = [
         [
             str(at),
-            one.name or one.run,
+            called(one),
             _measured(figures[at - 1]),
             _verdict(one),
             moment_text(one.since),
-            one.workload,
             f"{len(one.pods)} × {one.slots}",
             one.note or NONE,
             one.verdict.what if one.verdict.code else NONE,

@@ -131,7 +131,9 @@ def test_no_ratio_where_either_is_wrong() -> None:
 
 def test_names_and_notes() -> None:
     results = [read_result(ddp() | {"name": "nightly", "note": "new driver"}), read_result(ddp())]
-    assert comparison_page(results).runs[0].facts[:2] == [("name", "nightly"), ("note", "new driver")]
+    first, second = comparison_page(results).runs
+    assert (first.called, second.called) == ("nightly", "ddp --steps 50")
+    assert first.facts[0] == ("note", "new driver")
     assert [(run["name"], run["note"]) for run in comparison_json(results)["runs"]] == [
         ("nightly", "new driver"),
         ("", ""),
