@@ -16,6 +16,7 @@ from agent.launch import Started
 from agent.report.bandwidth import bandwidth
 from agent.report.grid import Cell, Grid, GridColumn, grid, numbers_of
 from agent.report.heat import HeatMap, heat_maps
+from agent.report.launched import command_text
 from agent.report.number_words import (
     NONE,
     count_text,
@@ -194,7 +195,7 @@ def environment(launch: Started | None, added: bool) -> Pairs:
 
 
 def _launch(result: Result) -> tuple[str, Pairs, Pairs]:
-    command = shlex.join(result.launch.argv) if result.launch else ""
+    command = command_text(result.launch) if result.launch else ""
     return command, sorted(environment(result.launch, added=True)), sorted(environment(result.launch, added=False))
 
 

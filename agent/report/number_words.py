@@ -10,6 +10,8 @@ from agent.decide.words import count_text as count_text
 from agent.decide.words import size_text as size_text
 
 NONE = "–"
+TIMES = ("s", "ms", "µs", "ns")
+"""Units of what is better the less it is."""
 
 
 def number_text(value: float | int | None, places: int | None = None) -> str:
@@ -47,12 +49,12 @@ def percent_text(ratio: float | None) -> str:
     return NONE if ratio is None or not math.isfinite(ratio) else f"{math.floor(100 * ratio + 1e-9)} %"
 
 
-def ratio_text(ratio: float | None) -> str:
-    """1.04×; a change of 5 % and more is marked without colour, too."""
+def ratio_text(ratio: float | None, unit: str = "") -> str:
+    """1.04×; a change of 5 % and more is marked without colour, too. Of times, less is better: words say so."""
     if ratio is None or not math.isfinite(ratio):
         return NONE
-    mark = " ▼" if ratio <= 0.95 else " ▲" if ratio >= 1.05 else ""
-    return f"{ratio:.2f}×{mark}"
+    less, more = (", faster", ", slower") if unit in TIMES else (" ▼", " ▲")
+    return f"{ratio:.2f}×{less if ratio <= 0.95 else more if ratio >= 1.05 else ''}"
 
 
 def duration_text(seconds: float) -> str:

@@ -37,6 +37,11 @@ def test_words() -> None:
     assert [(value, number_words.number_text(value)) for value, _ in NUMBERS] == NUMBERS
     assert {seconds: number_words.duration_text(seconds) for seconds in DURATIONS} == DURATIONS
     assert {ratio: number_words.ratio_text(ratio) for ratio in RATIOS} == RATIOS
+    assert [number_words.ratio_text(ratio, "ms") for ratio in (0.14, 1.0, 1.3)] == [
+        "0.14×, faster",
+        "1.00×",
+        "1.30×, slower",
+    ]
     assert [number_words.speed_text(x) for x in (380.84, 3.456, 0.0123, None)] == ["380.8", "3.46", "0.012", "–"]
 
 

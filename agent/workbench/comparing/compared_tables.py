@@ -10,6 +10,8 @@ from agent.report.grid import Cell, Grid, GridColumn, grid, number, numbers_of
 from agent.report.model import BYTES, cell, shown_unit
 from agent.report.number_words import NONE, decimals, number_text, ratio_text
 
+STAGES = "stages"
+"""The table whose rows are different things: a median over them says nothing."""
 Key = tuple[object, ...]
 
 
@@ -32,6 +34,9 @@ def compared_tables(labels: Sequence[str], results: Sequence[Result]) -> Iterabl
         ]
         if measured:
             those = [label for label, _ in having]
+            if name[0] == STAGES:
+                yield _row_by_row(those, tables, 1, measured)
+                continue
             yield _short(tables[0].title, those, tables, measured)
             if keys and len(tables[0].rows) > 1:
                 yield _row_by_row(those, tables, keys, measured)
@@ -65,13 +70,13 @@ def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured:
             if values:
                 sums = [number_text(one, places) for one in (min(values), median(values), max(values))]
             if values and every[0] and median(every[0]):
-                ratio = Cell(ratio_text(median(values) / median(every[0])))
+                ratio = Cell(ratio_text(median(values) / median(every[0]), unit))
             rows.append([f"{name} ({unit})" if unit else name, label, *sums, ratio])
     return grid(f"{title}, in short", columns, rows)
 
 
 def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:
-    """The measured columns of all runs side by side, for tables whose rows are the same in all."""
+    """The measured columns of all runs side by side, with a dash for a row that a run has not."""
     names = tables[0].columns
     columns = [GridColumn(column.name, shown_unit(column)) for column in names[:keys]]
     columns += [number(f"{names[at].name} {label}", names[at].unit) for at in measured for label in labels]
@@ -81,7 +86,10 @@ def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measu
         f"{tables[0].title}, row by row",
         columns,
         (
-            [*map(cell, key, names), *(cell(one[key][at], names[at], places[at]) for at in measured for one in rows)]
-            for key in rows[0]
+            [
+                *map(cell, key, names),
+                *(cell(one[key][at] if key in one else None, names[at], places[at]) for at in measured for one in rows),
+            ]
+            for key in dict.fromkeys(key for one in rows for key in one)
         ),
     )

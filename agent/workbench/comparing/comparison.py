@@ -12,6 +12,7 @@ from typing import Any
 from agent.decide.result import Result
 from agent.decide.words import at_most
 from agent.report.grid import Cell, Grid, GridColumn, grid, side_by_side
+from agent.report.launched import command_settings, stage_settings
 from agent.report.model import SIGNS, called, environment, facts, told
 from agent.report.number_words import duration_text
 from agent.workbench.comparing.compared_series import compared_series
@@ -47,7 +48,7 @@ def comparison_page(results: Sequence[Result]) -> SimpleNamespace:
     return SimpleNamespace(
         title=title_of(results),
         runs=runs,
-        settings=_settings_grid("What was set differently", labels, differing([settings(one) for one in results])),
+        settings=_settings_grid("What was set differently", labels, different_settings(results)),
         given=_settings_grid("What a4-agent set differently", labels, differing([given(one) for one in results])),
         sweeps=tuple(compared_sweeps(labels, results)),
         trainings=tuple(compared_trainings(labels, results)),
@@ -78,12 +79,22 @@ def settings(result: Result) -> dict[str, str]:
         "profiler of NCCL": profiler_of(result),
         "time limit": duration_text(result.limits.timeout) if result.limits.timeout else "",
         "limit of silence": duration_text(result.limits.stall) if result.limits.stall else "",
-        "command": shlex.join(launch.argv) if launch else "",
+        **(command_settings(launch) if launch else {}),
         "directory": launch.cwd if launch else "",
     }
     found |= {f"version of {name}": value for name, value in result.versions.items()}
     found |= {f"${name}": value for name, value in environment(launch, added=False)}
     return {name: _neutral(value, result) for name, value in found.items()}
+
+
+def different_settings(results: Sequence[Result]) -> dict[str, list[str | None]]:
+    """Those that are not the same in all. Options of stages only where all carry out a pipeline: else all differ."""
+    stages = [stage_settings(one.launch) if one.launch else {} for one in results]
+    more = stages if all(stages) else [{} for _ in results]
+    neutral = [
+        {name: _neutral(value, one) for name, value in of.items()} for of, one in zip(more, results, strict=True)
+    ]
+    return differing([settings(one) | of for one, of in zip(results, neutral, strict=True)])
 
 
 def given(result: Result) -> dict[str, str]:
@@ -149,6 +160,6 @@ def comparison_json(results: Sequence[Result]) -> dict[str, Any]:
             }
             for one in results
         ],
-        "settings": differing([settings(one) for one in results]),
+        "settings": different_settings(results),
         "busbw": busbw,
     }

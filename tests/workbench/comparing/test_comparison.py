@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageCommand
+from agent.decide.result import Result
 from agent.decide.result_reader import read_result
+from agent.launch import Started, packed
+from agent.report.launched import command_text, stage_settings
 from agent.workbench.comparing.compared_sweeps import Curve, ratios, summary
 from agent.workbench.comparing.compared_tables import compared_tables
 from agent.workbench.comparing.comparison import comparison_json, comparison_page
 from agent.workbench.comparing.key_figures import key_figures
+from agent.workbench.comparing.page import render_comparison
 from tests.report.examples import EXAMPLES, collectives, compared, ddp, none, pod, result, sweep, table
 from tests.report.test_model import texts
 
@@ -33,6 +39,43 @@ def test_a_profiler_is_a_difference_and_another_measurement() -> None:
     assert not {figure.subject for figure in key_figures(results[0])} & {
         figure.subject for figure in key_figures(results[1])
     }
+
+
+OLD = Path(__file__).parents[2] / "report" / "old"
+
+
+def old(name: str) -> Result:
+    return read_result(json.loads((OLD / f"{name}.json").read_text()))
+
+
+def test_pipelines_are_compared_by_their_stages_and_options() -> None:
+    results = [old("07f7a89-pai-megatron-qwen3"), old("07f7a89-pai-megatron-qwen3-next")]
+    page = comparison_page(results)
+    found = {row[0]: row[1:] for row in texts(page.settings)}
+    assert (found["train: SEQ_LEN"], found["train: TP"]) == (["128", "1024"], ["4", "1"])
+    assert found["convert: command"] == ["bash scripts/qwen3/run_8xH20.sh", "bash scripts/qwen3_next/run_8xH20.sh"]
+    assert not {"command", "stages", "train: $NCCL_RAS_ADDR"} & found.keys()
+    assert [row[0] for row in texts(page.tables[0])][:2] == ["environment", "clone"]
+    assert "eNr" not in render_comparison(results)
+
+
+def test_a_pipeline_that_cannot_be_read_is_left_out() -> None:
+    results = [old("07f7a89-pai-megatron-qwen3"), old("f547943-pai-megatron-qwen3")]
+    found = {row[0]: row[1:] for row in texts(comparison_page(results).settings)}
+    assert found["command"][1].endswith("agent.lifecycle.stages …")
+    assert not any(name.startswith("train: ") for name in found)
+    rows = texts(comparison_page(results).tables[0])
+    assert [row[2] for row in rows if row[0] == "train"] == ["–"]
+
+
+def test_secrets_of_a_pipeline_are_hidden() -> None:
+    command = StageCommand(["sh", "x"], [("HF_TOKEN", "hf_abcdef123")], {"API_KEY": "k-123456789"})
+    checkout = GitCheckout("https://me:pass-word-9@git/x", "abc")
+    stages = [Stage("clone", "lead", checkout), Stage("train", "together", command)]
+    word = packed(Pipeline("r", 0, [0], stages))
+    started = Started(("python", "-m", "agent.lifecycle.stages", word), "/", {}, ())
+    shown = f"{command_text(started)} {stage_settings(started)}"
+    assert "***" in shown and not any(one in shown for one in ("hf_abc", "k-123", "pass-word"))
 
 
 def test_ids_of_the_run_do_not_differ() -> None:
