@@ -29,6 +29,8 @@ order:
       difference: null when it is not a finite number
   {"step": "measured", "ranks": [{"rank": 0, "samples_per_s": …, "step_ms": …, "compute_ms": …,
    "gradient_gb_s": …}, …], "batch": per rank, "steps": n, "parameters": n, "gradient_bytes": n}
+
+Each rank appends its losses to A4_SERIES_FILE (docs/report.md), so that the report has their curves.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import json
 import math
 import os
 import statistics
@@ -158,7 +161,21 @@ def trained(world: World, options: argparse.Namespace) -> tuple[Any, list[float]
     world.record.doing("DDP of a new model")
     ids = [world.device.index] if world.device.type == "cuda" else None
     model = DistributedDataParallel(new_model(world, options), device_ids=ids)
-    return model, train(model, [world.rank], "training step", world, options)
+    losses = train(model, [world.rank], "training step", world, options)
+    write_series(losses, world)
+    return model, losses
+
+
+def write_series(losses: Sequence[float], world: World) -> None:
+    """For the report. A run fails by no curve that it cannot store."""
+    path = os.environ.get("A4_SERIES_FILE")
+    records = [{"name": "loss", "step": at, "value": loss, "rank": world.rank} for at, loss in enumerate(losses, 1)]
+    if path:
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+        except OSError as error:
+            world.say(f"no curve of the loss: {error}")
 
 
 def train(model: Any, ranks: Sequence[int], what: str, world: World, options: argparse.Namespace) -> list[float]:

@@ -158,7 +158,8 @@ def start_program(context: RunContext, program: str) -> Launch:
     """torchrun with entrypoints/`program` and the arguments of the run."""
     without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
     logs = own_logs(context)
-    given = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record, **logs}
+    files = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record, "A4_SERIES_FILE": context.series_file}
+    given = {**files, **logs}
     words = [shipped("entrypoints", program), *context.args]
     launch = start_torchrun(context, words, given=given, cwd="/", without=without)
     notes = [f"{name}={context.environ[name]} of the image is not passed on: {PRESETS[name]}" for name in without]

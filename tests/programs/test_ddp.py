@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,9 +61,14 @@ def lines(record: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(line) + "\n" for line in record)
 
 
-def test_a_good_run_on_four_ranks(ranks: Ranks) -> None:
+def test_a_good_run_on_four_ranks(ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A4_SERIES_FILE", str(tmp_path / "series"))
     done = ranks("ddp.py", 4, "--steps", "3")
     assert done.code == 0, done.err
+    curves = [json.loads(line) for line in (tmp_path / "series").read_text().splitlines()]
+    assert {(one["name"], one["rank"], one["step"]) for one in curves} == {
+        ("loss", rank, step) for rank in range(4) for step in (1, 2, 3)
+    }
     record = read_record(lines(done.record), DdpRecord())
     assert record.judge(PlannedRanks(4, ["pod-0"], [TOKEN])).code == 0
     reference = done.step("reference")
@@ -76,9 +82,12 @@ def test_a_good_run_on_four_ranks(ranks: Ranks) -> None:
     assert len(record.table(PlannedRanks(4, ["pod-0"])).splitlines()) == 5
 
 
-def test_by_hand_on_one_rank(ranks: Ranks) -> None:
+def test_by_hand_on_one_rank(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk costs it no more than the curve."""
+    monkeypatch.setenv("A4_SERIES_FILE", "/dev/full")
     done = ranks("ddp.py", 1, *SMALL, record=False)
     assert done.code == 0, done.err
+    assert "no curve of the loss: [Errno 28]" in done.out
     assert done.record == [] and "the largest difference is 0.0e+00;" in done.out
 
 
