@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from agent.report.number_words import moment_text, number_text, size_text
 from agent.report.palette import SERIES
 from agent.report.ticks import duration_ticks, moment_ticks, size_ticks
 
@@ -36,6 +37,8 @@ MANY_STEPS = 1_000_000
 """From here on the axis says 2M in place of a factor that stands apart."""
 MOST_MARKERS = 64
 """A curve with more points has none on them."""
+MOST_TITLES = 128
+"""Points of a curve that tell their numbers under the pointer; of more, an even choice."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (7, 2, 1.5, 2)), (0, (1.5, 1.3)))
 
 
@@ -50,6 +53,24 @@ class Scale(NamedTuple):
     kind: Literal["sizes", "iterations", "moments"] = "iterations"
     durations: bool = False
     """The curves are microseconds and drawn by their logarithm, too."""
+
+    @property
+    def upward(self) -> str:
+        """What stands above the vertical axis."""
+        return ", ".join(filter(None, [self.up, "log" if self.durations else "linear"]))
+
+    @property
+    def across(self) -> str:
+        """What stands below the axis from left to right."""
+        return f"{self.along}, log" if self.kind == "sizes" else self.along
+
+    def words(self, point: Point) -> str:
+        """A point as people read it."""
+        at, value = point
+        measured = number_text(float(value)) + (" µs" if self.durations else "")
+        if self.kind == "moments":
+            return f"{moment_text(at)}: {measured}"
+        return f"{size_text(round(at)) if self.kind == 'sizes' else f'{self.along} {at:.0f}'}: {measured}"
 
     def drawn(self, points: Sequence[Point]) -> list[Point]:
         """What the axes can show: 0 has no logarithm."""
@@ -118,9 +139,10 @@ def chart(picture: Picture) -> str:
         for line in lines:
             _curve(axes, line)
         _labels(axes, lines)
+        titles = "".join(_titles(axes, line, picture.scale) for line in lines)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return _inlined(out.getvalue(), picture)
+    return _inlined(out.getvalue(), picture).removesuffix("</svg>") + titles + "</svg>"
 
 
 def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
@@ -138,8 +160,8 @@ def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
         spine.set_visible(side == "bottom")
         spine.set(color=PLACEHOLDERS["line"], linewidth=1)
     words: dict[str, Any] = {"fontsize": TEXT * PX, "color": PLACEHOLDERS["soft"], "transform": axes.transAxes}
-    axes.text(0, 1.03, scale.up, ha="left", va="bottom", **words)
-    axes.text(1, -0.135, scale.along, ha="right", va="top", **words)
+    axes.text(0, 1.03, scale.upward, ha="left", va="bottom", **words)
+    axes.text(1, -0.135, scale.across, ha="right", va="top", **words)
 
 
 def _across(axes: Axes, low: float, high: float, scale: Scale) -> None:
@@ -226,6 +248,20 @@ def _labels(axes: Axes, lines: Sequence[Line]) -> None:
             color=_look(line)["color"],
             parse_math=False,
         )
+
+
+def _titles(axes: Axes, line: Line, scale: Scale) -> str:
+    """A circle that nobody sees over each point, which browsers explain under the pointer without a script."""
+    if line.style < 0 or not line.shown:
+        return ""
+    points = sorted(line.shown)
+    chosen = points[:: -(-len(points) // MOST_TITLES)]
+    found = []
+    for point, (x, y) in zip(chosen, axes.transData.transform(chosen) * PX, strict=True):
+        words = ": ".join(filter(None, [line.label, scale.words(point)]))
+        place = f'cx="{x:.1f}" cy="{HEIGHT * PX - y:.1f}" r="5"'
+        found.append(f'<circle class="point" {place}><title>{escape(words)}</title></circle>\n')
+    return "".join(found)
 
 
 def spread(wanted: Sequence[float], gap: float, top: float) -> list[float]:

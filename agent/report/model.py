@@ -19,6 +19,7 @@ from agent.report.heat import HeatMap, heat_maps
 from agent.report.launched import command_text
 from agent.report.number_words import (
     NONE,
+    TIMES,
     count_text,
     decimals,
     duration_text,
@@ -44,6 +45,10 @@ MOST_COMMAND = 160
 """Bytes of a command in a heading; the facts have all arguments."""
 FEWEST_SUMMED = 4
 """Rows from which on a table gets its least, median and greatest values."""
+OWNERS = ("rank", "ranks", "pod", "pods", "node")
+"""First columns that say whose row it is."""
+RATES = "/s"
+"""How units end of which more is better."""
 BYTES = "bytes"
 """The unit of columns that hold sizes of messages."""
 Pairs = list[tuple[str, str]]
@@ -155,7 +160,7 @@ def table_grid(table: Table) -> Grid:
     ]
     places = [decimals(numbers_of(values)) for values in given]
     rows = (list(map(cell, row, table.columns, places)) for row in table.rows)
-    return grid(table.title, columns, rows, _sums(table, numeric, places))
+    return grid(table.title, columns, rows, _sums(table, numeric, places), _worst(table, numeric, places))
 
 
 def shown_unit(column: Column) -> str:
@@ -174,6 +179,22 @@ def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -
         [words, *(number_text(kind(columns[at]), places[at]) if measured[at] else "" for at in range(1, len(columns)))]
         for words, kind in kinds
     ]
+
+
+def _worst(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -> str:
+    """Who is worst at what, where it is known which way is worse: "Worst: step 34.14 ms on rank 2"."""
+    first = table.columns[0].name
+    if len(table.rows) < FEWEST_SUMMED or first not in OWNERS:
+        return ""
+    found = []
+    for at, column in enumerate(table.columns):
+        values = {str(row[0]): value for row in table.rows for value in numbers_of([row[at]])} if numeric[at] else {}
+        kind = max if column.unit in TIMES else min if column.unit.endswith(RATES) else None
+        if kind and len(set(values.values())) > 1:
+            owner = kind(values, key=lambda one: values[one])
+            told = number_text(values[owner], places[at])
+            found.append(f"{column.name} {told} {column.unit} on {first.removesuffix('s')} {owner}")
+    return f"Worst: {', '.join(found)}." if found else ""
 
 
 def cell(value: str | float | bool | None, column: Column, places: int | None = None) -> Cell:

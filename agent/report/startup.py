@@ -38,6 +38,8 @@ class Stretch(NamedTuple):
     phase: int
     left: float
     width: float
+    words: str
+    """What it was, and how long it took."""
 
 
 class Bar(NamedTuple):
@@ -116,7 +118,12 @@ def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
     """The stretches of one pod. A phase that came at once, or out of its order, has none."""
     numbers = {name: number for number, name in enumerate(PHASES, 1)}
     stretches = [
-        Stretch(numbers[name], _percent(before - zero, whole), _percent(time - before, whole))
+        Stretch(
+            numbers[name],
+            _percent(before - zero, whole),
+            _percent(time - before, whole),
+            f"until {PHASES[name]}: {duration_text(time - before)}",
+        )
         for (_, before), (name, time) in pairwise(marks)
         if name in PHASES and time > before
     ]

@@ -79,6 +79,11 @@ def test_facts() -> None:
     assert found["software"] == "torch not known, driver 580.95.05"
 
 
+def test_the_worst_rank_is_named() -> None:
+    note = page(ddp()).measured[1][0].note
+    assert note == "Worst: samples 800.5 1/s on rank 31, step 20.02 ms on rank 31."
+
+
 def test_nothing_is_told_twice() -> None:
     found = page(EXAMPLES["gated"]())
     assert (found.reasons, found.gate) == ([], ("bad", "failed", ""))

@@ -10,7 +10,7 @@ import pytest
 
 from agent.decide.result_reader import read_result
 from agent.report import palette
-from agent.report.charts import DRAWN, PLACEHOLDERS, Line, Picture, chart
+from agent.report.charts import DRAWN, MOST_TITLES, PLACEHOLDERS, Line, Picture, Scale, chart
 from agent.report.model import SECTIONS
 from agent.report.page import render_run
 from agent.workbench import comparing
@@ -190,6 +190,15 @@ def test_pictures_have_the_pages_colours() -> None:
     assert {"--series-1", "--series-2", "--reference", "--bad", "--soft", "--grid"} <= set(re.findall(r"--[\w-]+", svg))
     assert 'aria-label="&lt;&amp;&quot;&gt;"' in svg
     assert "font-family" not in svg and "matplotlib" not in svg
+
+
+def test_each_point_tells_its_numbers_under_the_pointer() -> None:
+    crossed = Line("<i>", [(8, 0.1)], 0, apart=[(2**20, 3.0)])
+    svg = chart(Picture([crossed, Line("baseline", LINE.points, -1)], "x", ""))
+    assert re.findall(r"<title>(.*)</title>", svg) == ["&lt;i&gt;: 8 B: 0.1", "&lt;i&gt;: 1 MiB: 3.000"]
+    many = Line("A", [(step, 1.0) for step in range(1000)])
+    assert chart(Picture([many], "x", "", Scale("", "step"))).count("<title>A: step") in range(100, MOST_TITLES + 1)
+    assert "message size, log" in svg and "GB/s, linear" in svg
 
 
 def test_more_curves_than_styles() -> None:

@@ -91,11 +91,9 @@ def _ratio_line(labels: Sequence[str], curves: Sequence[Curve], at: int) -> str:
     if not found:
         return f"{label} / {first}: no size in common"
     worst, largest = min(found, key=lambda size: found[size]), max(found)
-    return (
-        f"{label} / {first}: median {ratio_text(median(found.values()))}, "
-        f"least {ratio_text(found[worst])} at {size_text(worst)}, "
-        f"{ratio_text(found[largest])} at {size_text(largest)}"
-    )
+    told = f"{label} / {first}: median {ratio_text(median(found.values()))}, "
+    told += f"least {ratio_text(found[worst])} at {size_text(worst)}"
+    return told if worst == largest else f"{told}, {ratio_text(found[largest])} at {size_text(largest)}"
 
 
 def _speeds_grid(name: str, labels: Sequence[str], curves: Sequence[Curve]) -> Grid:

@@ -11,10 +11,11 @@ from typing import Any
 
 from agent.decide.result import Result
 from agent.decide.words import at_most
+from agent.report.charts import GLYPHS
 from agent.report.grid import Cell, Grid, GridColumn, grid, side_by_side
 from agent.report.launched import command_settings, stage_settings
 from agent.report.model import SIGNS, called, environment, facts, told
-from agent.report.number_words import duration_text
+from agent.report.number_words import duration_text, moment_text
 from agent.workbench.comparing.compared_series import compared_series
 from agent.workbench.comparing.compared_sweeps import compared_sweeps, curves_of, ratios, sizes_of
 from agent.workbench.comparing.compared_tables import compared_tables
@@ -36,13 +37,15 @@ def comparison_page(results: Sequence[Result]) -> SimpleNamespace:
     runs = [
         SimpleNamespace(
             label=label,
+            glyph=glyph,
+            began=moment_text(result.since),
             result=result,
             called=called(result),
             what=told(result.verdict),
             sign=SIGNS[result.verdict.status],
             facts=[pair for pair in facts(result) if pair[0] in SHOWN_FACTS],
         )
-        for label, result in zip(labels, results, strict=True)
+        for label, glyph, result in zip(labels, GLYPHS, results, strict=False)
     ]
     nodes = nodes_grid(labels, results, [key_figures(one) for one in results])
     return SimpleNamespace(

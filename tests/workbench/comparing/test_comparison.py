@@ -153,7 +153,7 @@ def test_wrong_results_are_crossed_and_get_no_ratio() -> None:
 
 GOOD = {8: 1.0, 16: 2.0}
 A_TO_C = [
-    (Curve(GOOD), Curve({8: 1.0, 16: 1.0}), "B / A: median 0.75× ▼, least 0.50× ▼ at 16 B, 0.50× ▼ at 16 B"),
+    (Curve(GOOD), Curve({8: 1.0, 16: 1.0}), "B / A: median 0.75× ▼, least 0.50× ▼ at 16 B"),
     (Curve(GOOD), Curve({32: 1.0}), "B / A: no size in common"),
     (Curve(GOOD), Curve(), "B: not measured"),
     (Curve(), Curve(GOOD), "B / A: not measured in A"),
