@@ -14,13 +14,14 @@ from agent.report.model import SIGNS, called
 from agent.report.number_words import NONE, count_text, moment_text
 from agent.report.ticks import LATEST, span_text
 from agent.workbench.comparing.comparison import title_of
+from agent.workbench.comparing.first_worse import changes, first_worse
 from agent.workbench.comparing.key_figures import KeyFigure, Trend, key_figures, trends_of
 from agent.workbench.comparing.nodes import nodes_grid
 
 MOST_TRENDS = 60
+"""Charts of one page; the table has a line for each trend."""
 SCATTERS = 4.5
 """Median distances from the median: three standard deviations of values that scatter normally."""
-"""Charts of one page; the table has a line for each trend."""
 
 
 def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNamespace:
@@ -91,12 +92,14 @@ def _measured(figures: Sequence[KeyFigure]) -> Cell:
 def _overview(results: Sequence[Result], trends: Sequence[Trend]) -> Grid:
     """A line for each trend, below what it was measured on."""
     columns = [GridColumn("measured"), number("median"), number("last"), number("last / median"), number("least")]
-    columns += [number("greatest"), GridColumn("unit"), number("runs"), number("crossed")]
+    columns += [number("greatest"), GridColumn("unit"), GridColumn("worse since"), number("runs"), number("crossed")]
     groups: dict[str, list[list[Cell | str]]] = {}
     for one in trends:
         crossed = len(one.points) - len(one.good)
         shown = Cell(f"✗ {crossed}", "bad") if crossed else Cell("0")
-        row = [one.subject.name, *_numbers(results, one), one.subject.unit, str(len(one.good)), shown]
+        worse = first_worse(one, results)
+        since = Cell(f"no. {worse.run + 1} ▼", "bad") if worse else Cell(NONE, "soft")
+        row = [one.subject.name, *_numbers(results, one), one.subject.unit, since, str(len(one.good)), shown]
         groups.setdefault(one.subject.where, []).append(row)
     note = "Crossed runs, which did not pass or computed something wrong, do not count in the other columns."
     found = tuple(RowGroup(where, cells(rows)) for where, rows in groups.items())
@@ -133,7 +136,7 @@ def _to_median(value: float, trend: Trend) -> Cell:
 
 def _view(at: int, one: Trend, results: Sequence[Result]) -> View:
     """One trend: its chart, a sentence, and its numbers."""
-    about = (one.subject.where, _sentence(results, one))
+    about = tuple(filter(None, (one.subject.where, _sentence(results, one), _worse_since(results, one))))
     return View(one.subject.name, about, (_picture(at, one, results),), _points(one, results))
 
 
@@ -146,6 +149,21 @@ def _sentence(results: Sequence[Result], one: Trend) -> str:
     found = f"median {median_} {one.subject.unit} of {count_text(len(one.good), 'run')}"
     found += f", the last {change}" if len(one.good) > 1 else ""
     return "; ".join(filter(None, [found, crosses]))
+
+
+def _worse_since(results: Sequence[Result], one: Trend) -> str:
+    """Since which run, and what came with it; empty where it is not worse."""
+    found = first_worse(one, results)
+    if not found:
+        return ""
+    result, subject = results[found.run], one.subject
+    change = round(100 * abs(found.after / found.before - 1)) if found.before else 100
+    percent = f"{change} % {'more' if found.after > found.before else 'less'}"
+    return (
+        f"Worse ▼ since no. {found.run + 1}, {called(result)}, {moment_text(result.since)}: then {percent}, median "
+        f"{subject.number(found.after)} after {subject.number(found.before)} {subject.unit}. "
+        f"What changed since no. {found.last_good + 1}: {changes(results[found.last_good], result)}."
+    )
 
 
 def _picture(at: int, one: Trend, results: Sequence[Result]) -> Picture:

@@ -40,15 +40,38 @@ RUNS = [
 
 def test_each_node_by_run_and_how_often_it_was_in_a_slower_one() -> None:
     found = nodes_grid("ABCDE", RUNS, [key_figures(one) for one in RUNS])
-    assert found is not None and [one.name for one in found.columns] == ["node", "A", "B", "in slower runs"]
+    assert found is not None and [one.name for one in found.columns] == [
+        "node",
+        "A",
+        "B",
+        "best other run",
+        "in slower runs",
+    ]
     assert [[cell.text for cell in row] for row in found.groups[0].rows] == [
-        ["gke-1", "97", "✗ 60", "1 of 1"],
-        ["gke-2", "–", "98", "1 of 3"],
-        ["gke-0", "100", "99", "0 of 2"],
+        ["gke-1", "97", "✗ 60", "79", "1 of 1"],
+        ["gke-2", "–", "98", "100", "1 of 3"],
+        ["gke-0", "100", "99", "100", "0 of 2"],
     ]
 
 
-def test_without_find_slow_there_is_none() -> None:
+PAIRS = [(0, 1), (2, 3), (0, 2), (1, 4), (3, 4), (0, 3), (1, 3), (2, 4), (1, 0)]
+"""Nodes of nine sweeps: 1 is in four of them."""
+
+
+def test_sweeps_on_other_nodes_each_show_the_node_that_makes_them_slow() -> None:
+    runs = [trained(day, 300.0 if 1 in pair else 380.0 + day / 10, *pair) for day, pair in enumerate(PAIRS)]
+    found = nodes_grid("ABCDEFGHI", runs, [key_figures(one) for one in runs])
+    rows = [[cell.text for cell in row] for row in found.groups[0].rows] if found else []
+    assert rows[0] == ["gke-1", "✗ 79", "4 of 4"]
+    assert [row[1][0] for row in rows[1:]].count("✗") == 0 and len(rows) == 5
+
+
+def test_where_all_runs_had_the_same_nodes_none_is_told_from_others() -> None:
+    runs = [trained(day, 300.0 + day, 0, 1) for day in range(5)]
+    assert nodes_grid("ABCDE", runs, [key_figures(one) for one in runs]) is None
+
+
+def test_two_runs_tell_nothing_of_their_nodes() -> None:
     assert nodes_grid("AB", RUNS[2:4], [key_figures(one) for one in RUNS[2:4]]) is None
 
 

@@ -141,7 +141,7 @@ def test_runs_keep_their_order_and_failed_ones_do_not_count() -> None:
     assert [row[6:8] for row in texts(page.runs)][:2] == [["new driver", "–"], ["–", "too slow"]]
     assert texts(page.runs)[4][2:4] == ["–", "■ ended (130)"]
     large, small = texts(page.overview)
-    assert large == ["all_reduce, 8 GiB", "390.5", "390.5", "the same", "370.9", "410.0", "GB/s", "3", "✗ 1"]
+    assert large == ["all_reduce, 8 GiB", "390.5", "390.5", "the same", "370.9", "410.0", "GB/s", "–", "3", "✗ 1"]
     assert small[0] == "all_reduce, 64 KiB"
     view = page.trends[0]
     where = "nccl · 2 pods × 8 NVIDIA B200 · nccl · float"
@@ -172,6 +172,42 @@ def test_runs_keep_their_order_and_failed_ones_do_not_count() -> None:
 def test_the_last_run_beside_the_median(make: Any, values: tuple[float, ...], words: str) -> None:
     page = series_page([make(value) for value in values], [])
     assert texts(page.overview)[0][3] == words
+
+
+def steady(*peaks: float, **later: Any) -> list[Result]:
+    """A run a day; `later`: changes of those below 350."""
+    return [measured(peak, day=day, **(later if peak < 350 else {})) for day, peak in enumerate(peaks)]
+
+
+WORSE = (380.0, 381.0, 379.0, 380.0, 382.0, 379.0, 333.0, 334.0, 333.0)
+
+
+def test_the_first_worse_run_and_what_changed_with_it() -> None:
+    versions = {"nccl": "2.29.1", "torch": "2.9.1+cu130", "cuda": "13.0", "a4-agent": "0.2.0"}
+    later = [pod(0, node="gke-9"), pod(1)]
+    runs = steady(*WORSE, versions=versions, pods=later)
+    page = series_page([*runs[::-1]], [])  # in any order
+    assert texts(page.overview)[0][7] == "no. 3 ▼"
+    assert page.trends[0].about[2] == (
+        "Worse ▼ since no. 3, nccl, 2026-03-10 12:00:00 UTC: then 12 % less, median 325.1 after 370.9 GB/s. "
+        "What changed since no. 4: nccl 2.28.9 → 2.29.1 and nodes (gke-9 came; gke-a4-pool-4c9f4b71-0000 left)."
+    )
+    same = series_page(steady(*WORSE), [])
+    assert same.trends[0].about[2].endswith("What changed since no. 6: nothing that results tell.")
+
+
+@pytest.mark.parametrize(
+    "peaks",
+    [
+        WORSE[:5],
+        WORSE[::-1],  # better
+        (240, 100, 180, 150, 200, 99, 170),  # scatters
+        (380, 381, 379, 380, 382, 366, 365),  # less than 5 %
+    ],
+)
+def test_no_first_worse_run(peaks: tuple[float, ...]) -> None:
+    page = series_page(steady(*peaks), [])
+    assert len(page.trends[0].about) == 2 and texts(page.overview)[0][7] == "–"
 
 
 def test_runs_that_all_failed_have_no_median() -> None:
