@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 UNSEEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
 """Control characters: no HTML may have them, and a terminal that shows the file must not obey them."""
+
+DIGEST = r"\b(?=[0-9a-f-]*[0-9])(?:[0-9a-f]{24,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"
+"""Hashes, places and UUIDs: long, and alike to people."""
 
 
 def render_run(result: Result) -> str:
@@ -28,6 +32,18 @@ def render(template: str, package: str = __package__, **values: object) -> str:
     """
     text = _environment(package).get_template(template).render(**values)
     return text.encode("utf-8", "replace").decode().translate(UNSEEN)
+
+
+def folded(text: str) -> str:
+    """The text as markup, with the ends of each digest, and the whole under the pointer."""
+    from markupsafe import Markup, escape
+
+    found, end = Markup(""), 0
+    for match in re.finditer(DIGEST, text):
+        whole = match[0]
+        short = Markup('<abbr title="{0}">{1}…{2}</abbr>').format(whole, whole[:6], whole[-4:])
+        found, end = found + escape(text[end : match.start()]) + short, match.end()
+    return found + escape(text[end:])
 
 
 @cache
@@ -45,5 +61,6 @@ def _environment(package: str) -> Environment:
     )
     environment.globals["light"] = palette.variables(palette.LIGHT)
     environment.globals["dark"] = palette.variables(palette.DARK)
+    environment.filters["folded"] = folded
     environment.filters["chart"] = lambda picture: Markup(charts.chart(picture))  # of our own words, or escaped there
     return environment

@@ -12,7 +12,7 @@ from agent.decide.result_reader import read_result
 from agent.report import palette
 from agent.report.charts import DRAWN, MOST_TITLES, PLACEHOLDERS, Line, Picture, Scale, chart
 from agent.report.model import SECTIONS
-from agent.report.page import render_run
+from agent.report.page import folded, render_run
 from agent.workbench import comparing
 from agent.workbench.comparing.page import render_comparison, render_series
 from tests.report.examples import HOSTILE, NOON, collectives, compared, many, result, wrong
@@ -159,6 +159,20 @@ def test_runs_without_anything_are_pages_too() -> None:
     html = render_run(read_result(result("none", [], launch=None, versions={})))
     for words in ("No pod took part.", "Nothing was started.", "None is known."):
         assert words in html
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("block 00524478<52ecb6d1a9c03f5e7d2b8810a0, x", "block 00524478&lt;52ecb6…10a0, x"),
+        ("0f0e5f3a-7a6b-4d0e-9c57-4a1f9b1f6d3e.0.0", "0f0e5f…6d3e.0.0"),
+        ("gke-a4-pool-4c9f4b71-0000 2.9.1+cu130", "gke-a4-pool-4c9f4b71-0000 2.9.1+cu130"),
+        ("12345678901234567890", "12345678901234567890"),
+    ],
+)
+def test_digests_are_folded(text: str, shown: str) -> None:
+    assert re.sub(r"</?abbr[^>]*>", "", folded(text)) == shown
+    assert all(len(whole) > 20 for whole in re.findall('title="([^"]+)"', folded(text)))
 
 
 # charts

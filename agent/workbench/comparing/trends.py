@@ -8,6 +8,7 @@ from statistics import median
 from types import SimpleNamespace
 
 from agent.decide.result import Result
+from agent.decide.words import at_most
 from agent.report.charts import Line, Picture, Scale
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, View, cells, code, grid, number
 from agent.report.model import SIGNS, called
@@ -39,10 +40,23 @@ def series_page(results: Sequence[Result], unread: Sequence[str]) -> SimpleNames
         runs=_runs(results, figures),
         overview=_overview(results, trends) if trends else None,
         nodes=nodes_grid([f"no. {at}" for at in range(1, len(results) + 1)], results, figures),
+        worse=_worse_lines(trends, results),
         trends=tuple(_view(at, one, results) for at, one in enumerate(drawn, 1)),
         cut=cut if len(drawn) < len(several) else "",
         unread=unread,
     )
+
+
+def _worse_lines(trends: Sequence[Trend], results: Sequence[Result]) -> list[str]:
+    """What is worse since which run, a line for each run."""
+    found: dict[int, list[str]] = {}
+    for one in trends:
+        if worse := first_worse(one, results):
+            found.setdefault(worse.run, []).append(one.subject.name)
+    return [
+        f"Worse ▼ since no. {run + 1}, {called(results[run])}: {'; '.join(at_most(names, 6, 'and {} more'))}"
+        for run, names in sorted(found.items())
+    ]
 
 
 def _span(moments: Iterable[float]) -> str:

@@ -188,6 +188,7 @@ def test_the_first_worse_run_and_what_changed_with_it() -> None:
     runs = steady(*WORSE, versions=versions, pods=later)
     page = series_page([*runs[::-1]], [])  # in any order
     assert texts(page.overview)[0][7] == "no. 3 ▼"
+    assert page.worse == ["Worse ▼ since no. 3, nccl: all_reduce, 8 GiB; all_reduce, 64 KiB"]
     assert page.trends[0].about[2] == (
         "Worse ▼ since no. 3, nccl, 2026-03-10 12:00:00 UTC: then 12 % less, median 325.1 after 370.9 GB/s. "
         "What changed since no. 4: nccl 2.28.9 → 2.29.1 and nodes (gke-9 came; gke-a4-pool-4c9f4b71-0000 left)."
