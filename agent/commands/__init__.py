@@ -270,6 +270,8 @@ class Parser(argparse.ArgumentParser):
         meant = ""
         if found := re.match(r"unrecognized arguments: --([^\s=]+)", message):
             options = [name[2:] for one in self.actions for name in one.option_strings if name.startswith("--")]
+            if self.takes_rest:  # it may be an option of the workload: --steps is not a slip for --hosts
+                options = [name for name in options if name[0] == found[1][0]]
             meant = did_you_mean(found[1], options).replace(" mean ", " mean --")
         if self.takes_command:
             return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"

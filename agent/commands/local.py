@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from agent.catalogue import RUNNABLE
 from agent.commands import Parser
 from agent.commands.options import WORKLOAD_ARGUMENTS, add_labels, add_seconds
 from agent.decide.setting_values import none_or
@@ -104,7 +105,7 @@ def _add_cluster_options(parser: Parser) -> None:
     """What a cluster is, and what goes wrong in it on purpose."""
     parser.takes_rest = WORKLOAD_ARGUMENTS
     add = parser.add_argument
-    add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
+    add("workload", nargs="?", default="", help=f"as in: a4-agent run WORKLOAD [-- ARGS]: {', '.join(RUNNABLE)}")
     add_labels(parser, "--run-name")
     add("--pods", type=int, default=2, metavar="N", help="number of pods (2)")
     add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs of each pod, real or simulated (8)")

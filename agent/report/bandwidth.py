@@ -55,10 +55,14 @@ def overview(sweeps: Sequence[Sweep]) -> Grid:
 
 
 def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
-    """A line of the overview. The last size stands for the sweep: bandwidth that people compare is that of large
-    messages."""
-    speed, size = max(((row.busbw or 0.0, row.size) for row in sweep.rows), default=(None, None))
-    placement = "out-of-place" if any(row.out_of_place for row in sweep.rows) else "in-place"  # that busbw is of
+    """A line of the overview: the peak is of any size and placement, and says of which."""
+    measured = [
+        (one.busbw, row.size, name)
+        for row in sweep.rows
+        for name, one in (("out-of-place", row.out_of_place), ("in-place", row.in_place))
+        if one
+    ]
+    speed, size, placement = max(measured, default=(None, None, ""))
     ratios = [ratio for _, ratio in _ratios(sweep)]
     cells = [cell for row in sweep.rows for cell in row.placements()]
     compared = [percent_text(ratios[-1] if ratios else None), percent_text(min(ratios, default=None))]

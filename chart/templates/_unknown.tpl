@@ -59,8 +59,8 @@
 {{- dict "paths" $paths | toJson -}}
 {{- end -}}
 
-{{- /* The path whose last word has the same letters as the key or shares the most pairs of letters with it, at least so many
-     percent; or nothing. Takes {key, paths, least}. */}}
+{{- /* The path whose last word has the same letters as the key, or nearly all of its pairs of letters, or shares the most
+     pairs of letters with it, at least so many percent; or nothing. Takes {key, paths, least}. */}}
 {{- define "a4.nearest" -}}
 {{- $key := include "a4.letters" .key | fromJson -}}
 {{- $best := "" -}}
@@ -70,6 +70,7 @@
   {{- $common := 0 -}}
   {{- range $key.pairs }}{{ if has . $other.pairs }}{{ $common = add1 $common }}{{ end }}{{ end -}}
   {{- $score := div (mul 200 $common) (add (len $key.pairs) (len $other.pairs) | max 1) -}}
+  {{- if and (gt (len $key.pairs) 5) (ge (mul 10 $common) (mul 9 (len $key.pairs))) }}{{ $score = max $score 80 }}{{ end -}}
   {{- if eq $key.sorted $other.sorted }}{{ $score = max $score 90 }}{{ end -}}
   {{- if gt $score $most }}{{ $best = . }}{{ $most = $score }}{{ end -}}
 {{- end -}}

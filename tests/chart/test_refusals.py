@@ -154,6 +154,7 @@ REFUSED = {
         r"A4_PEER_TIMEOUT_SECONDS=10m should be a number of seconds \(at least 1\), such as 600"
     ),
     "workload.defaultEnv.A4_LEASE_SECONDS=1": r"A4_LEASE_SECONDS=1 should be a number of seconds \(at least 3\)",
+    "workload.maxRestarts=3": "did you mean workload.max_workload_restarts?",
     "workload.env.A4_LEASE_SECOND=60": "A4_LEASE_SECOND is none of a4-agent's settings: did you mean A4_LEASE_SECONDS",
     "workload.defaultEnv.A4_RUN_DIR=/run/$(id)": "A4_RUN_DIR=.*: write an absolute path",
     "workload.envFromSecrets.SLEEP_INFINITY.secret=s,workload.envFromSecrets.SLEEP_INFINITY.key=k": (

@@ -79,6 +79,13 @@ def test_facts() -> None:
     assert found["software"] == "torch not known, driver 580.95.05"
 
 
+def test_the_peak_is_that_of_the_placement_which_is_named() -> None:
+    slower = sweep("all_reduce")
+    for row in slower["rows"]:
+        row["out_of_place"]["busbw"] /= 2
+    assert texts(page(result("nccl", [pod(0)], sweeps=[slower])).bandwidth[0])[0][3:5] == ["380.0", "8 GiB in-place"]
+
+
 def test_the_worst_rank_is_named() -> None:
     note = page(ddp()).measured[1][0].note
     assert note == "Worst: samples 800.5 1/s on rank 31, step 20.02 ms on rank 31."
