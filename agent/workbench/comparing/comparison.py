@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -108,7 +109,11 @@ def given(result: Result) -> dict[str, str]:
 def _neutral(value: str, result: Result) -> str:
     """A value in which ids that differ in every run are replaced by words; short ones are left, they may be any
     word."""
-    for own, words in ((result.run, "<run>"), (result.epoch, "<epoch>"), (result.job, "<job>")):
+    uid = result.epoch.partition(".")[0]
+    host = re.sub(r"-\d+-\d+$", "", result.pods[0].name.partition(".")[0]) if result.pods else ""
+    service = f".{host.removesuffix('-workload')}."  # not the name alone: it may be a word such as "train"
+    ids = ((result.run, "<run>"), (result.epoch, "<epoch>"), (uid, "<epoch>"), (result.job, "<job>"))
+    for own, words in (*ids, (host, "<job>"), (service, ".<job>.")):
         if len(own) > 3:
             value = value.replace(own, words)
     return value

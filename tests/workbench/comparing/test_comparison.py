@@ -79,9 +79,13 @@ def test_secrets_of_a_pipeline_are_hidden() -> None:
 
 
 def test_ids_of_the_run_do_not_differ() -> None:
-    one, other = collectives(), collectives() | {"run": "collectives-000000"}
+    one, other = collectives(), collectives() | {"run": "collectives-000000", "epoch": "e1-of-another.0.1"}
+    for at, each in enumerate(other["pods"]):
+        each["name"] = f"night-2-workload-0-{at}.night-2.default.svc.cluster.local"
     for data in (one, other):
         data["launch"]["environment"]["A4_RUN"] = data["run"]
+        data["launch"]["environment"]["A4_JOBSET_UID"] = data["epoch"].partition(".")[0]
+        data["launch"]["environment"]["MASTER_ADDR"] = data["pods"][0]["name"]
         data["launch"]["environment"]["A4_RECORD"] = f"/run/{data['run']}/record.jsonl"
     page = comparison_page([read_result(one), read_result(other)])
     assert (page.settings, page.given) == (None, None)
