@@ -50,6 +50,8 @@ ALLOWED_FOR_MODULE = {
     "agent": {"workbench.local", "lifecycle", "machine", "decide"},  # names of the library, imported when they are used
     # The verbs that open the other doors.
     "agent.commands.doctor": ALLOWED["commands"] | {"clinic.doctor", "clinic.probes"},
+    "agent.commands.bundle": ALLOWED["commands"] | {"clinic.doctor"},
+    "agent.commands.bundle_part": ALLOWED["commands"] | {"clinic.doctor", "clinic.probes"},
     "agent.commands.report": ALLOWED["commands"] | {"workbench.comparing"},
     "agent.commands.local": ALLOWED["commands"] | {"workbench.local"},
     "agent.commands.local_verbs": ALLOWED["commands"] | {"workbench.local"},

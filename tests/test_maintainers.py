@@ -21,6 +21,8 @@ DOORS = {name: (ROOT / f"docs/maintainers/{name}.md").read_text() for name in ("
 PAGE = DOORS["agent"]
 VERBS_OF_DOORS = {
     "doctor": "doctor",
+    "bundle": "bundle",
+    "bundle_part": "bundle",
     "report": "report",
     "local": "local",
     "local_verbs": "local",

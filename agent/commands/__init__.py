@@ -42,6 +42,7 @@ GROUPS = {
         "report": "make a page of one run, or one that compares several",
     },
     LAST_GROUP: {
+        "bundle": "one file for a ticket, from all pods, without secrets",
         "peers": "the pods of this job, in rank order",
         "topology": "each pod's rank, node and place",
         "hostfile": "the MPI hostfile",

@@ -17,7 +17,7 @@ from agent.clinic.probes.pod_readings import read_pod
 from agent.commands.answers import VERSION, DoctorAnswer, write
 from agent.commands.following import RunFollower
 from agent.commands.options import working_directory
-from agent.commands.pod import agent_environment, of_caller, read_state
+from agent.commands.pod import agent_environment, next_peers, of_caller, read_state
 from agent.commands.printing import terminal_columns
 from agent.decide.facts import Finding
 from agent.decide.inventory import fabric_variables
@@ -42,7 +42,6 @@ a4-agent doctor
 a4-agent doctor --hosts 0,4-7 --strict
 """
 MOST_ANSWER = 4 << 20
-MOST_NAMES = 8
 SLOTS = 8
 """As GPUS_PER_NODE has by default."""
 
@@ -102,7 +101,7 @@ def _read_here(directory: RunDir, plan: Plan | None, before: str = "") -> dict[s
     paths = dict.fromkeys(["/", directory.path, *filter(None, [environ.get("A4_RESULTS_DIR", "")])])
     profile = (load(directory.environment) or {}).get("profile", NONE)
     fabric = needs(profile, environ) if profile != NONE and plan and len(plan.peers) > 1 else None
-    peers = _next_peers(plan, state.index) if plan and state else []
+    peers = next_peers(plan, state.index) if plan and state else []
     search = fabric and Search("", environ, **fabric._asdict())
     raw = read_pod(environ, list(paths), peers, run, search)
     if fabric:
@@ -111,12 +110,6 @@ def _read_here(directory: RunDir, plan: Plan | None, before: str = "") -> dict[s
         raw["fabric"] = problems(profile, inventory, len(plan.peers) if plan else 1)
     found = readings_of(raw, environ, int(slots) if slots.isdecimal() else SLOTS, run)
     return {**found, "accelerator": environ.get("A4_ACCELERATOR", "")}
-
-
-def _next_peers(plan: Plan, index: int) -> list[str]:
-    """Those after this pod, in a circle: each name is looked up by some pods, however many there are."""
-    names = [peer.name for peer in sorted(plan.peers, key=lambda peer: (peer.index <= index, peer.index))]
-    return names[:MOST_NAMES]
 
 
 class _Answers(Sink):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 OF_THE_POD = tuple(one.name for one in SETTINGS if one.name.startswith("A4_") and one.name != "A4_RUN_DIR")
 """What nobody but the pod's manifest can set. A4_RUN_DIR says where the agent is."""
+MOST_NAMES = 8
+"""Pods whose names a pod looks up to see whether that works."""
 
 
 def read_state(directory: RunDir) -> PodState | None:
@@ -40,6 +42,12 @@ def guessed_plan(settings: Settings) -> Plan:
         for index in range(settings.nnodes)
     )
     return Plan(settings.epoch, settings.gpus_per_node, peers)
+
+
+def next_peers(plan: Plan, index: int) -> list[str]:
+    """Those after this pod, in a circle: each name is looked up by some pods, however many there are."""
+    names = [peer.name for peer in sorted(plan.peers, key=lambda peer: (peer.index <= index, peer.index))]
+    return names[:MOST_NAMES]
 
 
 def agent_environment(directory: RunDir) -> dict[str, str]:

@@ -44,6 +44,7 @@ def typed(verb: str) -> list[str]:
         "mpirun": "mpirun ./a.out",
         "torchrun": "torchrun train.py",
         "doctor": "doctor --here",
+        "bundle": "bundle -o -",
         "logs": f"logs {RUN} --no-follow",
         "get": f"get {RUN} -o -",
         "env": "env --profile a4-gib",

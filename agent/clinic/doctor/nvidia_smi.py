@@ -23,12 +23,32 @@ UNCORRECTED = re.compile(r"(sram|dram)_uncorrectable(_parity|_secded)?$")
 
 def parse(text: str) -> list[dict[str, Any]]:
     """GPUs in the order of nvidia-smi. A value that it does not give is None. Raises ValueError for other text."""
-    try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
+    root = _root(text)
     cuda = _text(root, "cuda_version")
     return [{**_gpu(index, gpu), "cuda": cuda} for index, gpu in enumerate(root.findall("gpu"))]
+
+
+def identities(text: str) -> tuple[dict[str, str | None], list[dict[str, str | None]]]:
+    """What a provider asks for: of the driver, and of each GPU. Raises ValueError as `parse` does."""
+    root = _root(text)
+    driver = {"driver": _text(root, "driver_version"), "CUDA": _text(root, "cuda_version")}
+    paths = {"UUID": "uuid", "serial": "serial", "VBIOS": "vbios_version", "part": "gpu_part_number"}
+    gpus = [
+        {
+            "name": _text(gpu, "product_name"),
+            **{name: _text(gpu, path) for name, path in paths.items()},
+            "PCI": gpu.get("id"),
+        }
+        for gpu in root.findall("gpu")
+    ]
+    return driver, gpus
+
+
+def _root(text: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
 
 
 def parse_links(text: str) -> list[dict[str, Any]]:

@@ -45,12 +45,7 @@ def read_pod(
     up; run: the one that has the cluster, if there is one: GPUs are not computed with meanwhile; needs: what the pod's
     fabric takes, if it has one.
     """
-    parts = {
-        "resources": InventoryPart(lambda: {**resources(root), "gpu_files": gpu_count(root)}, 5.0),
-        "nics": InventoryPart(lambda: {"nics": nics({}, root), "rdma": rdma(root)}, 10.0),
-        "disks": InventoryPart(lambda: {"disks": [disk(path) for path in paths]}, 5.0),
-        "names": InventoryPart(lambda: {"names": names(peers)}, 10.0),
-    }
+    parts = _parts_of_host(paths, peers, root)
     driver = module_version(root)
     if driver or gpu_count(root):
         parts |= _parts_of_gpus(environ, run, root)
@@ -59,6 +54,25 @@ def read_pod(
         if needs.socket_dir:
             parts["socket"] = InventoryPart(lambda: {"socket": wait_for_socket(needs.socket_dir, print, 0.0)}, 5.0)
     return {**gathered(parts), "driver": driver}
+
+
+def read_host(paths: Sequence[str], peers: Sequence[str], root: str = "/") -> dict[str, Any]:
+    """The part of it that starts no program, and the kernel log. Takes 10 s at most."""
+    return gathered(
+        {
+            **_parts_of_host(paths, peers, root),
+            "kernel log": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, 5.0),
+        }
+    )
+
+
+def _parts_of_host(paths: Sequence[str], peers: Sequence[str], root: str) -> dict[str, InventoryPart]:
+    return {
+        "resources": InventoryPart(lambda: {**resources(root), "gpu_files": gpu_count(root)}, 5.0),
+        "nics": InventoryPart(lambda: {"nics": nics({}, root), "rdma": rdma(root)}, 10.0),
+        "disks": InventoryPart(lambda: {"disks": [disk(path) for path in paths]}, 5.0),
+        "names": InventoryPart(lambda: {"names": names(peers)}, 10.0),
+    }
 
 
 def _parts_of_gpus(environ: Mapping[str, str], run: str, root: str) -> dict[str, InventoryPart]:
