@@ -14,7 +14,7 @@ import stat
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -58,7 +58,10 @@ def send(directory: RunDir | None, run: str, results: str, most: int) -> None:
     ):
         for name, text in _readings(directory, problems).items() if directory else ():
             most -= _write(archive, name, [text.encode(errors="backslashreplace")], masker)
-        _files(_found(directory, run, results, problems), most, archive, masker, problems)
+        found = _found(directory, run, results, problems)
+        for path, share in shares({path: size for path, (_, size) in found.items() if size}, most).items():
+            _write_end(archive, path, *found[path], share, masker, problems)
+            packed.flush()  # what comes next may hang
         lines = "".join(f"{' '.join(each.split())}\n" for each in problems)
         _write(archive, MISSING, [lines.encode(errors="backslashreplace")], masker)
 
@@ -97,7 +100,7 @@ def _readings(directory: RunDir, problems: list[str]) -> dict[str, str]:
     counted = read_counters(agent_start(directory) or dict(os.environ), DEVICE_SECONDS)
     log = host.pop("kernel_log", None)
     why = {**counted.get("problems", {}), **host.get("problems", {})}
-    problems += [f"{part}: {each}" for part, each in why.items()]
+    problems += [f"{part}: {each}" for part, each in why.items() if part != "xids"]  # "kernel log" says the same
     texts = {
         "nvidia-smi.xml": counted.get("nvidia_smi", ""),
         "nvlink.txt": counted.get("nvlink", ""),
@@ -108,26 +111,26 @@ def _readings(directory: RunDir, problems: list[str]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _found(directory: RunDir | None, run: str, results: str, problems: list[str]) -> dict[str, str]:
-    """Path → name in the bundle, of all files that belong there. A directory that hangs is said."""
-    found: dict[str, str] = {}
-
-    def list_results() -> None:
-        seen = _in(results, ("", "pod-logs", "evidence"), OF_RESULTS.fullmatch)
-        found.update({f"{results}/{name}": f"results/{name}" for name in seen})
-        listed_all.append(True)
-
+def _found(directory: RunDir | None, run: str, results: str, problems: list[str]) -> dict[str, tuple[str, int]]:
+    """Path → name in the bundle, and size, of all files that belong there. A directory that hangs is said."""
+    found: dict[str, tuple[str, int]] = {}
     if directory:
-        found.update({f"{directory.path}/{name}": name for name in OF_POD})
+        found.update({f"{directory.path}/{name}": (name, _size(f"{directory.path}/{name}")) for name in OF_POD})
         for life in filter(lambda life: run_of(life) == run, _names(directory.runs)):
-            for name in (SPOOL, *_in(directory.run(life), ("", "ranks", "why"), OF_RUN.fullmatch)):
-                found[f"{directory.run(life)}/{name}"] = f"runs/{life}/{name}"
+            above = directory.run(life)
+            for name in (SPOOL, *_in(above, ("", "ranks", "why"), OF_RUN.fullmatch)):
+                found[f"{above}/{name}"] = f"runs/{life}/{name}", _size(f"{above}/{name}")
+    of_results: list[dict[str, tuple[str, int]]] = []
+
+    def look_at_results() -> None:
+        names = _in(results, ("", "pod-logs", "evidence"), OF_RESULTS.fullmatch)
+        of_results.append({f"{results}/{name}": (f"results/{name}", _size(f"{results}/{name}")) for name in names})
+
     if results:
-        listed_all: list[bool] = []
-        in_time([list_results], 1, time.monotonic() + LISTING_SECONDS)
-        if not listed_all:
+        in_time([look_at_results], 1, time.monotonic() + LISTING_SECONDS)
+        if not of_results:
             problems.append(f"{results}: it did not answer within {LISTING_SECONDS:g} s")
-    return dict(found)
+    return {**found, **dict(chain.from_iterable(each.items() for each in of_results))}
 
 
 def _in(above: str, folders: Sequence[str], wanted: Callable[[str], object]) -> list[str]:
@@ -142,19 +145,18 @@ def _names(path: str) -> list[str]:
         return []
 
 
-def _files(found: Mapping[str, str], most: int, archive: tarfile.TarFile, masker: Masker, problems: list[str]) -> None:
-    """The end of each."""
-    sizes = {path: _size(path) for path in found}
-    for path, share in shares({path: size for path, size in sizes.items() if size}, most).items():
-        cut = share < sizes[path]
-        is_spool = found[path].endswith(f"/{SPOOL}")
-        name = found[path].removesuffix(SPOOL) + "output.log" if is_spool else found[path]
-        pieces = _spooled(path, share) if is_spool else _end(path, sizes[path] - share, share)
-        written = _write(archive, name, pieces, masker, cut=cut)
-        if cut:
-            problems.append(f"{name}: only {written} of its {sizes[path]} bytes")
-        elif not written:
-            problems.append(f"{name}: it cannot be read")
+def _write_end(
+    archive: tarfile.TarFile, path: str, name: str, size: int, share: int, masker: Masker, problems: list[str]
+) -> None:
+    """Write the last `share` of its bytes."""
+    is_spool = name.endswith(f"/{SPOOL}")
+    name = name.removesuffix(SPOOL) + "output.log" if is_spool else name
+    pieces = _spooled(path, share) if is_spool else _end(path, size - share, share)
+    written = _write(archive, name, pieces, masker, cut=share < size)
+    if share < size:
+        problems.append(f"{name}: only {written} of its {size} bytes")
+    elif not written:
+        problems.append(f"{name}: it cannot be read")
 
 
 def _size(path: str) -> int:

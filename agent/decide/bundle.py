@@ -31,6 +31,8 @@ OF_RESULTS = re.compile(
 """In a directory of results."""
 SPOOL = "spool"
 """What the pod printed during a run, in a form of its own (agent/machine/spool.py)."""
+SSH_BROKE = 255
+"""How ssh ends when it has no exit code to pass on."""
 TICKET, MISSING = "ticket.txt", "missing.txt"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 README = """\
@@ -78,6 +80,8 @@ def part_problem(status: int | None, errors: str, whole: bool, seconds: float) -
     if not status and whole:
         return ""
     said = " ".join(errors.split())[-300:]
+    if status == SSH_BROKE and not said:
+        return "its part was not made in time, or the connection broke"
     if status < 0:
         said = f"it was ended by signal {-status}" + (f": {said}" if said else "")
     return said or (f"it ended with {status}" if status else "its part is damaged")

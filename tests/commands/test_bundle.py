@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.decide.plan import Plan, PlannedPeer
 from tests.commands.conftest import Type
+from tests.commands.server import FakeAgent
 from tests.terminal import Terminal
 
 RUN = "script-1a2b3c4d"
@@ -104,3 +107,38 @@ def test_a_reader_that_has_gone(left: Path, type_command: Type) -> None:
     command = type_command("bundle", "-o", "-", stdout=writing)
     os.close(writing)
     assert command.end()[0] == 141
+
+
+SSH = """#!/bin/sh
+for word; do case $word in
+job-workload-0-0*) head -c 4000 "$PART"; exit 255 ;;
+job-workload-0-2*) echo "no tar at all" ;;
+job-workload-0-3*) echo "ssh: no route" >&2; exit 255 ;;
+esac; done
+"""
+"""Of three other pods: one breaks off, one sends something else, one cannot be reached."""
+
+
+def test_parts_that_break_off_are_used_as_far_as_they_came(
+    agent: FakeAgent, tmp_path: Path, type_command: Type
+) -> None:
+    peers = tuple(PlannedPeer(pod, f"job-workload-0-{pod}.job.local", "10.0.0.1", "a") for pod in range(4))
+    agent.write("plan.json", Plan("e", 1, peers).to_json())
+    part, ssh = tmp_path / "part", tmp_path / "ssh"
+    with gzip.open(part, "wb") as packed, tarfile.open(None, "w", packed) as archive:
+        for name, size in (("../facts.json", 1000), ("state.json", 100_000)):
+            member = tarfile.TarInfo(name)
+            member.size = size
+            archive.addfile(member, io.BytesIO(os.urandom(size)))
+    ssh.write_text(SSH)
+    ssh.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PART": str(part)}
+    code, _, err = type_command("bundle", "-o", str(tmp_path / "b.tar.gz"), env=env).end()
+    assert code == 0 and err.startswith("a4-agent: 2 pods, without pod 2 and pod 3: "), err
+    files = {name.partition("/")[2]: data for name, data in files_of((tmp_path / "b.tar.gz").read_bytes()).items()}
+    assert [name for name in files if name.startswith("pod-0/")] == ["pod-0/facts.json"]
+    missing = files["missing.txt"].decode().splitlines()
+    assert "pod 0: its part was not made in time, or the connection broke" in missing
+    assert "pod 0: its part ends before all of it has come" in missing
+    assert "pod 2: its part ends before all of it has come" in missing
+    assert "pod 3: ssh: no route" in missing

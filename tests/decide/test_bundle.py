@@ -53,6 +53,7 @@ def test_what_of_a_run_is_taken(name: str, wanted: bool) -> None:
         (0, "", False, "its part is damaged"),
         (None, "", True, "it did not answer within 45 s"),
         (255, "ssh: connect to host a:\n Connection refused\n", False, "ssh: connect to host a: Connection refused"),
+        (255, "", True, "its part was not made in time, or the connection broke"),
         (70, "", True, "it ended with 70"),
         (-14, "", True, "it was ended by signal 14"),
         (1, "x" * 1000, False, "x" * 300),
