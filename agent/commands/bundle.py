@@ -148,7 +148,8 @@ def _of_pods(directory: RunDir, called: str) -> _Subject:
         raise SystemFault(f"{directory.path} cannot be read: only root can bundle a pod")
     state, plan, problem = None, None, ""
     try:
-        state, plan = read_state(directory), find_plan(directory)
+        state = read_state(directory)
+        plan = find_plan(directory)
     except SystemFault as damaged:
         problem = damaged.what
     run, results = _run(directory, state, called)

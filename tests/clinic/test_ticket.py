@@ -56,6 +56,7 @@ def test_a_run_and_its_pods() -> None:
     )
     assert "\n  pod 3 was lost: not heard for 35 s\n" in text and "torch " in text
     found = "degraded: pod 3, node gke-a4-7, mlx5_0/1: RDMA symbol errors: 900 in 60 s (limit: 10 a second)"
-    assert text.endswith(f"\n  found: \n    {found}\n")
-    assert "found: nothing wrong with the pods\n" in run_ticket(result, utc)
+    assert text.endswith(f"\n  found:\n    {found}\n")
+    assert run_ticket(result._replace(findings=(ok,)), utc).endswith("\n  found: nothing wrong\n")
+    assert run_ticket(result._replace(findings=()), utc).endswith("\n  found: nothing, as nobody looked at the pods\n")
     assert pods_of(result._replace(pods=tuple(pods))) == {3: "pod 3, a-0-3-x, node gke-a4-7, at /c/b"}

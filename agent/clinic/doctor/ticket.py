@@ -58,13 +58,14 @@ def _counters(counted: Mapping[str, Any]) -> Iterator[str]:
 def run_ticket(result: Result, utc: Clock) -> str:
     """Of a run: how it ended, and what was found, counters that grew among it."""
     verdict, found = result.verdict, [one for one in result.findings if one.state == "bad"]
+    nothing = " nothing wrong" if result.findings else " nothing, as nobody looked at the pods"
     lines = [
         f"run {result.run}, {utc(result.since)} to {utc(result.until)}: {verdict.status} with {verdict.code}",
         *(f"  {line}" for line in (verdict.what, verdict.where, *verdict.why.splitlines()) if line.strip()),
         *(f"  pod {pod.index} was lost: {pod.lost}" for pod in result.pods if pod.lost),
         *([f"  why: {result.diagnosis.sentence}"] if result.diagnosis else []),
         f"  versions: {', '.join(f'{name} {version}' for name, version in result.versions.items()) or 'not known'}",
-        "  found: " + ("" if found else "nothing wrong with the pods"),
+        f"  found:{'' if found else nothing}",
     ]
     for one in found:
         where = ", ".join(filter(None, (f"pod {one.pod}", one.node and f"node {one.node}", one.device)))
