@@ -97,7 +97,7 @@ class _Part(NamedTuple):
 
     file: BinaryIO
     status: int | None = None
-    """Of its process; None: it is not over."""
+    """Exit status of its process; None: it is not over."""
     errors: str = ""
 
 

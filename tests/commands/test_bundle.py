@@ -116,7 +116,7 @@ job-workload-0-2*) echo "no tar at all" ;;
 job-workload-0-3*) echo "ssh: no route" >&2; exit 255 ;;
 esac; done
 """
-"""Of three other pods: one breaks off, one sends something else, one cannot be reached."""
+"""Three other pods: one breaks off, one sends something else, one cannot be reached."""
 
 
 def test_parts_that_break_off_are_used_as_far_as_they_came(

@@ -28,7 +28,7 @@ MAPS = (
 """Where result.json has names that are data."""
 TYPES = {bool: "boolean", int: "number", float: "number", str: "text", type(None): "null"}
 MOST_LINES = 60
-"""Of a difference."""
+"""What is shown of a difference."""
 ROOT = Path(__file__).parents[2]
 FILES = Path(__file__).with_name("files")
 # Read when the tests are collected: later, no variable of the agent is left in the environment.

@@ -17,7 +17,8 @@ Clock = Callable[[float], str]
 
 
 def pod_ticket(counted: Mapping[str, Any], kernel_log: Mapping[str, Any] | None, now: float, utc: Clock) -> str:
-    """Of one pod. `counted`: as read_counters of agent.clinic.probes.pod_readings gives it; `now`: since 1970."""
+    """The lines about one pod. `counted`: as read_counters of agent.clinic.probes.pod_readings gives it; `now`: seconds
+    since 1970."""
     lines = [*_gpus(counted), *_xids(kernel_log, now, utc), *_counters(counted)]
     return "".join(f"  {line}\n" for line in lines)
 
@@ -56,7 +57,7 @@ def _counters(counted: Mapping[str, Any]) -> Iterator[str]:
 
 
 def run_ticket(result: Result, utc: Clock) -> str:
-    """Of a run: how it ended, and what was found, counters that grew among it."""
+    """The lines about a run: how it ended, and what was found, counters that grew among it."""
     verdict, found = result.verdict, [one for one in result.findings if one.state == "bad"]
     nothing = " nothing wrong" if result.findings else " nothing, as nobody looked at the pods"
     lines = [
