@@ -102,7 +102,8 @@ def check(plane: ControlPlane, engines: Engines, words: Words) -> None:
 
 def judged(plane: ControlPlane, objects: list[Object], namespace: str) -> list[Object]:
     """As they would be stored: validation and webhooks see them, and nothing is kept."""
-    plane.make_namespace(namespace)
+    for each in objects:
+        plane.make_namespace(each["metadata"].get("namespace", namespace))
     return plane.create(objects, namespace, "--dry-run=server")
 
 
