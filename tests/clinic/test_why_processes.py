@@ -138,7 +138,7 @@ cd "$(dirname "$0")"
 echo "$@" >>calls
 cat "answer-$(wc -l <calls)"
 """
-"""It fails where there is no answer for that call."""
+"""Answers by call; a call that has none fails."""
 NATIVE, READ = "--native", "--nonblocking"
 """The process is paused for native frames alone."""
 IN_RECV = recorded("pipeline")["3"]["stacks"]

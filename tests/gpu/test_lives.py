@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.cluster.conftest import RUN_DIR
 from tests.cluster.work import agent, result
+from tests.fake.world import USUAL
 from tests.gpu.conftest import RUN_SECONDS, Cluster
 
 HOLDS = """\
@@ -16,12 +17,12 @@ open(f"/tmp/holds-{os.environ.get('A4_LIFE', 'other')}", "w").close()
 while not os.path.exists("/tmp/done"):
     time.sleep(0.1)
 """
-LEASE = 30.0
+LEASE = USUAL.lease
 
 
 def test_memory_of_a_killed_rank_is_free_and_that_of_others_is_told(cluster: Cluster, torch_python: Path) -> None:
     files = {"/job/holds.py": HOLDS.encode()}
-    trial = cluster(2, 1, files=files, lives=2, env={"A4_LEASE_SECONDS": f"{LEASE:g}"})
+    trial = cluster(2, 1, files=files, lives=2)
     begun = agent(trial, 0, "run", "--detach", "script", "--", str(torch_python), "/job/holds.py", "40")
     assert begun.returncode == 0, begun
     for index in range(2):

@@ -94,6 +94,21 @@ def test_the_next_life_begins_when_gpus_are_free_or_after_a_while(
     assert len(warned) == bool(said) and all(said in line for line in warned)
 
 
+def test_a_run_that_is_ended_meanwhile_waits_for_no_gpu() -> None:
+    world = FakeWorld(4, "none", {**LIVES, "SLEEP_INFINITY": "true", "A4_RUN_HEALTH": "false"}, life=FOREVER)
+    world.until(world.asleep)
+    run = world.submit(1, "script")
+    world.wait(2)
+    pod = world.pod(1)
+    pod.programs["nvidia-smi"], pod.gpu_memory = "/usr/bin/nvidia-smi", [HELD]
+    programs(world, 2)[-1].die(-SIGKILL)
+    world.wait(4)
+    world.ask(1, "cancel", run=run)
+    world.wait(20)
+    assert world.asleep() and len(programs(world, 1)) == 1, world.dump()
+    assert "in use after" not in pod.log.getvalue()
+
+
 def test_a_killed_pod_is_replaced_and_the_others_stay() -> None:
     world = first_run(env=LIVES)
     world.wait(5)

@@ -153,7 +153,8 @@ class RunPart:
         if missing is not None:
             self._fail(missing)
             return
-        when_free(self._pod, self.context, lambda: self._fence.when_ready(self._be_ready))
+        wanted, ready = (lambda: self._phase is PartPhase.PREPARING), self._be_ready
+        when_free(self._pod, self.context, wanted, lambda: self._fence.when_ready(ready))
 
     def _be_ready(self) -> None:
         if self._phase is not PartPhase.PREPARING:

@@ -22,9 +22,9 @@ PAUSE_SECONDS = 1.0
 """Between two looks."""
 
 
-def when_free(pod: Pod, context: RunContext, action: Callable[[], None]) -> None:
+def when_free(pod: Pod, context: RunContext, is_wanted: Callable[[], bool], action: Callable[[], None]) -> None:
     """Call `action` when no memory of GPUs is in use, and after MOST_SECONDS at most: the run then begins all the same.
-    At once in a run's first life, and without nvidia-smi."""
+    At once in a run's first life, and without nvidia-smi; not at all once the part `is_wanted` no more."""
     if context.life == 1 or not (pod.known.facts and pod.known.facts.gpus):
         action()
         return
@@ -43,10 +43,12 @@ def when_free(pod: Pod, context: RunContext, action: Callable[[], None]) -> None
         machine.ask_process(argv, package_home(), left, lambda answer: have(answer, program))
 
     def have(answer: str, program: str) -> None:
+        if not is_wanted():
+            return
         said = json_object(answer) or {"problem": f"nvidia-smi has not answered within {seconds:.0f} s"}
         used, problem = said.get("used"), said.get("problem")
         if used and machine.now() + PAUSE_SECONDS < until:
-            machine.later(PAUSE_SECONDS, lambda: look(program))
+            machine.later(PAUSE_SECONDS, lambda: look(program) if is_wanted() else None)
             return
         if used:
             gpus = ", ".join(at_most([f"{mib} MiB of {gpu}" for gpu, mib in used.items()]))
