@@ -69,8 +69,8 @@ class Trial:
 
     def until(self, index: int, shell_test: str) -> None:
         """Wait until a shell condition holds in a pod."""
-        script = f"for i in $(seq 3000); do {shell_test} && exit 0; sleep 0.1; done; exit 1"
-        done = self.cluster.exec(index, ["bash", "-c", script], timeout=END_SECONDS)
+        script = f"until {shell_test}; do ((SECONDS < {END_SECONDS:.0f})) || exit 1; sleep 0.1; done"
+        done = self.cluster.exec(index, ["bash", "-c", script], timeout=2 * END_SECONDS)
         assert done.returncode == 0, f"{shell_test} never came true in pod {index}\n{self.log()}"
 
     def until_event(self, index: int, event: str) -> None:

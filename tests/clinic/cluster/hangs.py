@@ -67,7 +67,11 @@ def _looks(trial: Trial, asker: Running, hangs: list[Hang]) -> Iterator[tuple[Ha
 
     with running(trial, hangs):
         for hang in hangs:
-            trial.until(0, " && ".join(f"test -e /mnt/{hang.name}-{rank}" for rank in range(RANKS)))
+            try:
+                trial.until(0, " && ".join(f"test -e /mnt/{hang.name}-{rank}" for rank in range(RANKS)))
+            except AssertionError as error:
+                error.add_note(json.dumps(compact(look())))
+                raise
             yield hang, look
             if hang is not hangs[-1]:
                 for pod in range(PODS):
