@@ -299,22 +299,23 @@ class Coordinator:
 
     def _close_run(self, run: Run) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
-        if run.again and self._signal is None:
-            for index, why in run.lives.unhealthy.items():
+        if run.verdict.again and self._signal is None:
+            for index, why in run.verdict.lives.unhealthy.items():
                 self.roster.lost.note(index, why)
                 self.roster.say(messages.Retire(why), [index])
             self._bookings.next_life(run)
             return
-        if run.again and self._signal is not None:
+        if run.verdict.again and self._signal is not None:
             run.cancel(self._signal)
-        if run.first and self._signal is not None and not run.said:
-            run.end_as(merged(run.end, self._signal))
+        if run.first and self._signal is not None and not run.verdict.said:
+            run.verdict.end_as(merged(run.verdict.end, self._signal))
         self._bookings.close(run, self._leaving.store_seconds())
         self._leaving.when_kept(run.kept)
         if run.first:
-            self._announce(run.end, run.run_id, run.lives.vain)
+            self._announce(run.verdict.end, run.run_id, run.verdict.lives.vain)
         else:
-            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end}", run.end, run.run_id)
+            end = run.verdict.end
+            self._pod.log.info(f"{run.run_id} ended with exit code {end.code}: {end}", end, run.run_id)
             self._pod.run_logs.end()
             if self._phase is JobPhase.SLEEPING:
                 self._pod.state.sleep()

@@ -54,8 +54,8 @@ def test_a_bug_in_pod_0_ends_a_cluster_in_its_sleep_with_70(monkeypatch: pytest.
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("agent.lifecycle.runs.running.judge", broken)
-    monkeypatch.setattr("agent.lifecycle.runs.running.from_bug", broken)
+    monkeypatch.setattr("agent.lifecycle.runs.verdict.judge", broken)
+    monkeypatch.setattr("agent.lifecycle.runs.verdict.from_bug", broken)
     world.submit(1, "script")
     assert set(world.run().values()) == {70}, world.dump()
     assert "ZeroDivisionError" in world.pod(2).said()["why"]

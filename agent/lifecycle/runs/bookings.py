@@ -137,13 +137,13 @@ class Bookings:
         life = replace(context, run_id=life_id(before.run_id, context.life + 1))
         run = self._run(life, before.first, before)
         left = count_text(context.lives_left - 1, "more time")
-        self._pod.log.warning(f"{before.title} starts again, {left} after this: {before.end._replace(why='')}")
+        self._pod.log.warning(f"{before.title} starts again, {left} after this: {before.verdict.end._replace(why='')}")
         self._flags.over(before.facts)
         self._flags.follow(run.facts, context.indices[0])
         self._runs[run.run_id] = run
         if self.current is before:
             self.current = run
-        before.forget_output()
+        before.verdict.forget_output()
         if not run.await_pods():
             self._preparations.when_ready(context.indices, run.start, baselines=run.workload.uses_baselines)
         self._note(run)
@@ -188,7 +188,7 @@ class Bookings:
         if run.workload.exclusive:
             self._keep(run, lambda: keep_results(self._pod, run, seconds))
             self._note(run)
-        run.forget_output()
+        run.verdict.forget_output()
         self._flags.over(run.facts)
 
     def _early(self, run: Run) -> None:
@@ -261,7 +261,7 @@ class Bookings:
             case messages.TellHealth(_, found):
                 run.afterwards.heard(index, found)
             case messages.TellSeries(_, series):
-                run.series[index] = series
+                run.verdict.series[index] = series
             case messages.Done(_, end):
                 run.part_done(index, end)
 

@@ -135,7 +135,7 @@ class CoordinatorRequests:
         elif records:
             tell(Collected(run.run_id))
         else:
-            tell(RunDiagnosis(run.run_id, over=True, diagnosis=run.why.stored(run.end)))
+            tell(RunDiagnosis(run.run_id, over=True, diagnosis=run.why.stored(run.verdict.end)))
 
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""

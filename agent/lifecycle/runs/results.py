@@ -33,11 +33,11 @@ STARTUP = (
 def keep_early(pod: Pod, run: Run) -> str:
     """Show the table, or the rest of it, and store result.json, whose path is returned: in the pod at once, in the
     results directory as soon as that takes it. Called again it stores what is known by then."""
-    judgement = run.judgement
+    judgement = run.verdict.judgement
     assert judgement is not None
-    if more := judgement.text.removeprefix(run.shown):
+    if more := judgement.text.removeprefix(run.verdict.shown):
         pod.run_logs.print(more)
-    run.shown = judgement.text
+    run.verdict.shown = judgement.text
     data = wire.to_json(run_result(pod, run, judgement))
     data["gate"] = judgement.measurements.gate  # with all that the workload adds to it
     for name in ("trainings", "warnings", "series", "findings", "lives"):
@@ -52,10 +52,10 @@ def keep_early(pod: Pod, run: Run) -> str:
 
 def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     """Store all that a run that is over leaves. `seconds`: how long files of the user's elsewhere are tried."""
-    path, judgement = keep_early(pod, run), run.judgement
+    path, judgement = keep_early(pod, run), run.verdict.judgement
     assert judgement is not None
     if judgement.log_name:
-        output = run.ends.get(run.context.lead, PartEnd(None)).output
+        output = run.verdict.ends.get(run.context.lead, PartEnd(None)).output
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
         pod.run_logs.keep(judgement.log_name, pod.log.masked(table))
     for name, content in judgement.files.items():
@@ -72,7 +72,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
     """The result of a run that is over."""
     spec, plan, measurements, profile = run.context.spec, run.context.plan, judgement.measurements, pod.known.profile
     # What a program says itself is better: of what it has loaded it may not use all.
-    loaded = {} if "torch" in measurements.versions else loaded_versions(run.ends.values())
+    loaded = {} if "torch" in measurements.versions else loaded_versions(run.verdict.ends.values())
     return result.Result(
         version=result.VERSION,
         agent=__version__,
@@ -89,7 +89,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         order=result.Order(plan.source, plan.warnings),
         pods=tuple(_pod_result(pod, run, peer, measurements) for peer in plan.peers),
         differences=tuple(run.preparations.compared(run.context, run.workload).found),
-        launch=run.ends.get(run.context.lead, PartEnd(None)).launch,
+        launch=run.verdict.ends.get(run.context.lead, PartEnd(None)).launch,
         versions={"a4-agent": __version__, **loaded, **measurements.versions},
         limits=result.Limits(spec.timeout or 0.0, spec.stall or 0.0),
         tables=tuple(measurements.tables),
@@ -97,12 +97,12 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         profile=None if profile.name == NONE else result.FabricProfile(profile.name, profile.why),
         gate=result.Gate(measurements.gate["status"], measurements.gate["reason"]) if measurements.gate else None,
         record=measurements.record,
-        trainings=run.lives.with_trainings(measurements.trainings),
+        trainings=run.verdict.lives.with_trainings(measurements.trainings),
         warnings=tuple(measurements.warnings),
         diagnosis=run.why.stored(judgement.end),
         name=spec.name,
         note=spec.note,
-        series=merged(run.series_of_all_lives),
+        series=merged(run.verdict.series_of_all_lives),
         findings=(*measurements.found, *(run.gated or ()), *run.afterwards.findings),
         lives=tuple(
             result.Life(
@@ -114,18 +114,18 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
                 life.joined,
                 life.next,
             )
-            for life in run.lives.earlier
+            for life in run.verdict.lives.earlier
         ),
     )
 
 
 def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, measurements: Measurements) -> result.Pod:
-    end = run.ends.get(peer.index, PartEnd(None))
+    end = run.verdict.ends.get(peer.index, PartEnd(None))
     known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
     # Where the output shows it, only the lead prints.
-    printing = run.ends.get(run.context.lead, end) if run.workload.shows_collective else end
+    printing = run.verdict.ends.get(run.context.lead, end) if run.workload.shows_collective else end
     collective = end.collective or printing.collective
-    if collective and not run.workload.shows_collective and run.end.code:
+    if collective and not run.workload.shows_collective and run.verdict.end.code:
         until = run.until or run.since
         collective = collective if until - collective > DOUBT_SECONDS else None
     own = {"process-started": end.began, "first-collective": collective, "process-ended": end.ended}

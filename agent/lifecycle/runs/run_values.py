@@ -31,6 +31,7 @@ def run_info(pod: Pod, run: Run) -> RunInfo:
 def run_summary(pod: Pod, run: Run) -> RunSummary:
     """The run for `status` on every pod, with `until` once it is over."""
     name, note, command = _labels(pod, run)
+    earlier = run.verdict.lives.earlier
     summary = RunSummary(
         id=run.run_id,
         workload=run.workload.name,
@@ -45,25 +46,25 @@ def run_summary(pod: Pod, run: Run) -> RunSummary:
         note=note,
         command=command,
         life=run.context.life if run.context.spec.lives else None,
-        ended_by=pod.log.masked(str(run.lives.earlier[-1].end._replace(why=""))) if run.lives.earlier else None,
+        ended_by=pod.log.masked(str(earlier[-1].end._replace(why=""))) if earlier else None,
         awaits=run.awaited_pods or None,
     )
-    return summary if run.until is None else summary.ended(run.until, run.end)
+    return summary if run.until is None else summary.ended(run.until, run.verdict.end)
 
 
 def certain_end(run: Run) -> CertainEnd:
     """The answer to `verdict`, of a run whose end is certain."""
-    return CertainEnd(run.end, run.waits)
+    return CertainEnd(run.verdict.end, run.verdict.waits)
 
 
 def run_end(pod: Pod, run: Run) -> RunEnd:
     """The answer to `wait`, of a run that is judged."""
-    assert run.judgement is not None
+    assert run.verdict.judgement is not None
     mask = pod.log.masked
     return RunEnd(
-        end=run.end,
-        text=mask(run.judgement.text),
-        codes={index: exit_code(end.status) for index, end in run.ends.items() if end.status is not None},
+        end=run.verdict.end,
+        text=mask(run.verdict.judgement.text),
+        codes={index: exit_code(end.status) for index, end in run.verdict.ends.items() if end.status is not None},
         lost={index: mask(why) for index, why in run.course.lost.items()},
         results=run.results,
         missing=mask(run.missing),

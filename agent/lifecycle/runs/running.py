@@ -6,20 +6,17 @@ depend on which pod is faster whether ranks find the files, and the ports, that 
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from agent.clinic.interface import health_sentence
-from agent.decide.ending import JobEnd, from_bug, is_told, with_failure, with_losses
+from agent.decide.ending import JobEnd, is_told, with_losses
 from agent.decide.facts import Finding
 from agent.decide.lives import unhealthy_pods
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd, not_ready, refusal
-from agent.decide.result import Training
 from agent.decide.run_names import run_of, titled
-from agent.decide.series import PodSeries
 from agent.decide.subset import pods_text
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -27,15 +24,14 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.afterwards import Afterwards
 from agent.lifecycle.runs.awaited_pods import AwaitedPods
-from agent.lifecycle.runs.course import NEXT, Course, Phase
+from agent.lifecycle.runs.course import Course, Phase
 from agent.lifecycle.runs.facts import Facts
 from agent.lifecycle.runs.gate import HealthGate
-from agent.lifecycle.runs.judging import explained, judge, outcome, warned
-from agent.lifecycle.runs.lives import Lives
+from agent.lifecycle.runs.judging import warned
 from agent.lifecycle.runs.meetings import Meetings
-from agent.lifecycle.runs.merged_series import series_notes
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
+from agent.lifecycle.runs.verdict import Verdict
 from agent.lifecycle.runs.why import Why
 from agent.lifecycle.waits import Once
 from agent.workloads import find_workload
@@ -52,7 +48,8 @@ class Run:
     What follows what is decided by `agent.lifecycle.runs.course`; here it is done. `context` is the lead's, as far as
     the coordinator knows it; `present` makes it anew from the plan as it is now. `early` is told when there is a
     judgement while something is still read that does not change it; `over` is told once, when nothing is waited for any
-    more: then `again` says whether the run starts again. Each life of a run is one of these, `before` the last one.
+    more: then `verdict.again` says whether the run starts again. Each life of a run is one of these, `before` the last
+    one.
     """
 
     _pod: Pod
@@ -75,15 +72,7 @@ class Run:
         """When this life was booked or, once it was, told to go, in seconds since 1970."""
         self.since: float = before.since if before else self.began
         """When the run was."""
-        self.lives: Lives = Lives(
-            pod,
-            context,
-            before.lives.ended if before else (),
-            before.series_of_all_lives if before else {},
-            before.trainings_of_all_lives if before else (),
-        )
-        self.again = False
-        """It is over, and the run is to start again."""
+        self.verdict: Verdict = Verdict(pod, context, workload, before.verdict if before else None)
         self.until: float | None = None
         """When it was certain how it ended; None before."""
         self.course = Course(
@@ -93,20 +82,8 @@ class Run:
             fail_fast=workload.fail_fast,
             may_start_again=context.lives_left > 0,
         )
-        self.ends: dict[int, PartEnd] = {}
-        """How parts ended, by pod."""
         self.gated: tuple[Finding, ...] | None = None if context.spec.gate and not before else ()
         """What was found out about its pods before it; None: nothing yet."""
-        self.series: dict[int, PodSeries] = {}
-        """What their programs wrote of themselves, by pod, as far as it is known."""
-        self.judgement: Judgement | None = None
-        """None while it is not certain how it ends."""
-        self.waits = ""
-        """For what, when that is certain; empty for nothing."""
-        self.said = False
-        """Its end was told before it was over: another cannot take its place."""
-        self.shown = ""
-        """What people have seen of the judgement's text."""
         self.missing = ""
         """Which results are not stored and why, as far as that is known."""
         self.told_to_begin: Once = before.told_to_begin if before else Once()
@@ -145,12 +122,7 @@ class Run:
     @property
     def over(self) -> bool:
         """It is, and no further life follows."""
-        return self.course.phase is Phase.OVER and not self.again
-
-    @property
-    def end(self) -> JobEnd:
-        assert self.judgement is not None
-        return self.judgement.end
+        return self.course.phase is Phase.OVER and not self.verdict.again
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
@@ -190,7 +162,7 @@ class Run:
         """Does it have to wait for the replacement of a lost pod? Else it goes by the plan as it is now."""
         if self.awaited.wait(self.run_id):
             return True
-        self.lives.joined()
+        self.verdict.lives.joined()
         present = self._present(self.context)
         if present.plan != self.context.plan:
             self.context = present
@@ -203,11 +175,11 @@ class Run:
         lost = self.awaited.lost()
         if self.course.phase is not Phase.BOOKED or not lost:
             return
-        self.lives.is_last = True
+        self.verdict.lives.is_last = True
         what = f"no replacement of {pods_text(lost)} came within {self._pod.settings.replacement:g} s"
         index = min(lost)
         end = JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), lost[index])
-        end = self.lives.earlier[-1].end if self.lives.earlier else end
+        end = self.verdict.lives.earlier[-1].end if self.verdict.lives.earlier else end
         self.cancel(end._replace(why=lines(what, end.why)))
 
     def _gated(self, refused: JobEnd | None, found: tuple[Finding, ...]) -> None:
@@ -221,7 +193,7 @@ class Run:
         """Start every part once no pod has to be waited for."""
         if not self.course.may_go:
             return
-        if refused := refusal(self.ends, self._pod.where):
+        if refused := refusal(self.verdict.ends, self._pod.where):
             self.cancel(refused)
             return
         self._follow(self.course.to(Phase.RUNNING))
@@ -238,7 +210,7 @@ class Run:
 
     def _enter(self, phase: Phase, before: Phase) -> None:
         if phase >= Phase.FAILING:
-            self.lives.notice()
+            self.verdict.lives.notice()
             self.why.stop()
         match phase:
             case Phase.PREPARING:
@@ -247,7 +219,7 @@ class Run:
             case Phase.RUNNING:
                 self._tell_open(Go(self.context.run_id))
                 self.began = self._machine.wall()
-                self.lives.begun(self.began)
+                self.verdict.lives.begun(self.began)
                 self.told_to_begin.happen()
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
@@ -318,9 +290,7 @@ class Run:
         """This pod's part is over."""
         if index not in self.course.open:
             return
-        if end.series is not None:
-            self.series[index] = end.series
-        self.ends[index] = end._replace(series=None)
+        self.verdict.part_over(index, end)
         if end.stopped and self.course.phase <= Phase.RUNNING:
             # Nobody here has told it to end: a status of 0 says only that its program ends well when it is told to.
             self.worker_lost(index, "its agent has ended its part of the run")
@@ -401,12 +371,10 @@ class Run:
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: from outside, with the grace time. When all
         its parts are over, that only ends the wait for what is read afterwards, or for the next life."""
-        if self.again:
-            self.again = False
-            assert self.judgement is not None
-            self.end_as(with_failure(end, self.judgement.end))
+        if self.verdict.again:
+            self.verdict.goes_no_further(end)
         elif self._parts_over:
-            self.lives.is_last = True
+            self.verdict.lives.is_last = True
             self.afterwards.stop(told=True)
             self._judge_if_over()
         else:
@@ -436,89 +404,50 @@ class Run:
         if self._starts_again({}):
             self._follow(self.course.to(Phase.OVER))
             return
-        if self.afterwards.waits_for_dumps(self.course, self.ends):
+        verdict, afterwards = self.verdict, self.afterwards
+        if afterwards.waits_for_dumps(self.course, verdict.ends):
             return
-        waits = self.afterwards.waits_for_devices(self.course, self.ends)
+        waits = afterwards.waits_for_devices(self.course, verdict.ends)
         if not waits:
-            self._starts_again(unhealthy_pods(self.afterwards.findings))
+            self._starts_again(unhealthy_pods(afterwards.findings))
             self._follow(self.course.to(Phase.OVER))
-        elif self.judgement is None:
+        elif verdict.judgement is None:
             judgement = self._judged()
-            if self._may_start_again() and self.lives.may_go_on(judgement.end):
+            if verdict.may_start_again(self.course) and verdict.lives.may_go_on(judgement.end):
                 return  # a pod may be found unhealthy
-            self.judgement, self.waits, self.said = judgement, waits, True
+            verdict.judgement, verdict.waits, verdict.said = judgement, waits, True
             self._early(self)
             self.certain.happen()
 
     def _starts_again(self, unhealthy: Mapping[int, str]) -> bool:
         """Is this the end of a life that another one follows? Without `unhealthy` pods nothing is read for it that
         takes time."""
-        if not self._may_start_again():
+        if not self.verdict.may_start_again(self.course):
             return False
-        judgement = self._judged()
-        code = self.workload.rank_code(self.context, outcome(self.course, self.ends, ()))
-        lost = {*self.course.lost, *self.awaited.lost()}
         stalled = self.why.found is not None and self.why.found.trigger == "stall"
-        step = self.lives.step(self.series, judgement.measurements.trainings)
-        if self.lives.go_on(self.began, judgement.end, code, lost, unhealthy, step, stalled=stalled):
-            self.again, self.judgement = True, judgement
-        return self.again
+        lost = {*self.course.lost, *self.awaited.lost()}
+        judgement = self._judged()
+        return self.verdict.starts_again(
+            judgement, self.context, self.course, self.began, lost, unhealthy, stalled=stalled
+        )
 
-    def _may_start_again(self) -> bool:
-        told = self.course.cause is not None and is_told(self.course.cause)
-        if told or not self.lives.may_be or self.judgement is not None or Phase.OVER not in NEXT[self.course.phase]:
-            return False
-        # What SIGKILL has not ended may still write, and holds its devices.
-        return not any(end.left for end in self.ends.values())
-
-    @property
-    def series_of_all_lives(self) -> Mapping[int, PodSeries]:
-        return self.lives.with_series(self.series)
-
-    @property
-    def trainings_of_all_lives(self) -> Sequence[Training]:
-        return self.lives.with_trainings(self.judgement.measurements.trainings if self.judgement else ())
+    def _judged(self) -> Judgement:
+        return self.verdict.judged(self.context, self.course, self.afterwards, self._roll_call.notes())
 
     def _judge(self) -> None:
         """With what was read since it was certain, which has lines of its own."""
-        if self.again:
+        if self.verdict.again:
             self._over(self)
             return
         health = health_sentence(self.afterwards.findings)
-        judgement = self.judgement or self._judged()
-        self.judgement = warned(judgement, [health]) if health else judgement
-        self.waits = ""
+        judgement = self.verdict.judgement or self._judged()
+        self.verdict.judgement = warned(judgement, [health]) if health else judgement
+        self.verdict.waits = ""
         self.certain.happen()
         self._over(self)
         self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began
 
-    def _judged(self) -> Judgement:
-        context = self.context
-        try:
-            tokens = [self._pod.heard[index].nonce for index in context.indices]
-            judgement = judge(self.workload, context, self.course, self.ends, tokens)
-        except Exception:
-            # Whoever waits for this run must hear of its end, whatever is broken.
-            judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
-            self._pod.log.error(str(judgement.end), judgement.end)
-        notes = [*series_notes(self.series_of_all_lives), *self._roll_call.notes()]
-        judgement = warned(self.afterwards.explained(judgement), notes)
-        if self.lives.vain:
-            why = lines(f"not started again: {self.lives.vain}", judgement.end.why)
-            judgement = judgement._replace(end=judgement.end._replace(why=why))
-        return explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
-
     # What it leaves
-
-    def end_as(self, end: JobEnd) -> None:
-        """Another end than the verdict's, as when the whole job was told to end meanwhile."""
-        assert self.judgement is not None
-        self.judgement = self.judgement._replace(end=end)
-
-    def forget_output(self) -> None:
-        """It is in the spools and in result.json. Kept here it would be a few MiB for each of 50 runs."""
-        self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
-        self.series = self.lives.series = {}
 
     def kept(self, missing: str) -> None:
         """Its results are stored, but for those that are `missing`: who waits for it is answered."""

@@ -70,8 +70,7 @@ def _looks(trial: Trial, asker: Running, hangs: list[Hang]) -> Iterator[tuple[Ha
             try:
                 trial.until(0, " && ".join(f"test -e /mnt/{hang.name}-{rank}" for rank in range(RANKS)))
             except AssertionError as error:
-                error.add_note(json.dumps(compact(look())))
-                raise
+                raise AssertionError(f"{error}\n{json.dumps(compact(look()))}") from None
             yield hang, look
             if hang is not hangs[-1]:
                 for pod in range(PODS):
