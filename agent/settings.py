@@ -94,6 +94,7 @@ class Settings(NamedTuple):
     location: str
     pod_name: str
     node_name: str
+    image: str
     metadata_host: str
     interface: str
     run_dir: str
@@ -254,6 +255,7 @@ SETTINGS = (
     Setting("A4_LOCATION", place, "", "the node's place; wins over the metadata server"),
     Setting("POD_NAME", _NAME_TEXT, "", "the pod's name in Kubernetes, for messages"),
     Setting("NODE_NAME", _NAME_TEXT, "", "its node's, for messages and the plan (default: the host name)"),
+    Setting("A4_IMAGE", matching(r"[!-~]{0,1000}", "an image's name without spaces"), "", "the image, for results"),
     Setting(
         "A4_METADATA_HOST",
         matching(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", "a host name or address, with a port if not 80"),

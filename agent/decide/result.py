@@ -339,6 +339,8 @@ class Result(NamedTuple):
     """what the program wrote into A4_SERIES_FILE, by name, 64 names at most; missing: nothing"""
     findings: tuple[Finding, ...] = ()
     """what was found out about the health of the pods; empty or missing: nothing"""
+    image: str = ""
+    """the container image of the job's pods; empty or missing: not known"""
     lives: tuple[Life, ...] = ()
     """the lives of the run that were followed by another; missing: it did not start again"""
 

@@ -123,6 +123,7 @@ def facts(result: Result) -> Pairs:
         ("limits", ", ".join(f"{words} {duration_text(limit)}" for limit, words in limits if limit)),
         ("GPUs of each pod", _everywhere(result, "gpus")),
         ("software", _software(result)),
+        ("image", result.image),
         ("epoch", result.epoch),
         ("a4-agent", "" if "a4-agent" in result.versions else result.agent),
     ]

@@ -82,6 +82,7 @@
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
 - name: A4_JOB_RESTART_ATTEMPT
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/job-restart-attempt']"}}
+- {name: A4_IMAGE, value: {{ .Values.workload.image | quote }}}
 - {name: A4_GRACE_SECONDS, value: {{ include "a4.grace" . | quote }}}
 - {name: A4_SSH_PORT, value: {{ int $network.sshPort | quote }}}
 {{- with (include "a4.metrics" . | fromJson).port }}

@@ -51,6 +51,7 @@ A4_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_JOB_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_GRACE_SECONDS: workload.terminationGracePeriodSeconds
 A4_GATE: workload.gate
+A4_IMAGE: workload.image
 A4_PROFILE: network.profile
 A4_ACCELERATOR: accelerator
 A4_RUN_NAME: workload.runName

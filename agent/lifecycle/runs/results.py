@@ -100,6 +100,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         trainings=run.verdict.lives.with_trainings(measurements.trainings),
         warnings=tuple(measurements.warnings),
         diagnosis=run.why.stored(judgement.end),
+        image=pod.settings.image,
         name=spec.name,
         note=spec.note,
         series=merged(run.verdict.series_of_all_lives),

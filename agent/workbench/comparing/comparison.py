@@ -85,6 +85,7 @@ def settings(result: Result) -> dict[str, str]:
         "limit of silence": duration_text(result.limits.stall) if result.limits.stall else "",
         **(command_settings(launch) if launch else {}),
         "directory": launch.cwd if launch else "",
+        "image": result.image,
     }
     found |= {f"version of {name}": value for name, value in result.versions.items()}
     found |= {f"${name}": value for name, value in environment(launch, added=False)}

@@ -185,13 +185,14 @@ WORSE = (380.0, 381.0, 379.0, 380.0, 382.0, 379.0, 333.0, 334.0, 333.0)
 def test_the_first_worse_run_and_what_changed_with_it() -> None:
     versions = {"nccl": "2.29.1", "torch": "2.9.1+cu130", "cuda": "13.0", "a4-agent": "0.2.0"}
     later = [pod(0, node="gke-9"), pod(1)]
-    runs = steady(*WORSE, versions=versions, pods=later)
+    runs = steady(*WORSE, versions=versions, pods=later, image="unified:2")
     page = series_page([*runs[::-1]], [])  # in any order
     assert texts(page.overview)[0][7] == "no. 3 ▼"
     assert page.worse == ["Worse ▼ since no. 3, nccl: all_reduce, 8 GiB; all_reduce, 64 KiB"]
     assert page.trends[0].about[2] == (
         "Worse ▼ since no. 3, nccl, 2026-03-10 12:00:00 UTC: then 12 % less, median 325.1 after 370.9 GB/s. "
-        "What changed since no. 4: nccl 2.28.9 → 2.29.1 and nodes (gke-9 came; gke-a4-pool-4c9f4b71-0000 left)."
+        "What changed since no. 4: nccl 2.28.9 → 2.29.1, image none → unified:2 "
+        "and nodes (gke-9 came; gke-a4-pool-4c9f4b71-0000 left)."
     )
     same = series_page(steady(*WORSE), [])
     assert same.trends[0].about[2].endswith("What changed since no. 6: nothing that results tell.")
