@@ -7,12 +7,14 @@ import re
 import shlex
 import zlib
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from agent import wire
 
 Kind = TypeVar("Kind")
+MOST_UNPACKED = 16 << 20
+"""A program's own argument may be such a word, too, and unpack to anything."""
 
 
 class Launch(NamedTuple):
@@ -63,6 +65,16 @@ def packed(value: Any) -> str:
 def unpacked(kind: type[Kind], word: str) -> Kind:
     """The value that `packed` made the word of. Raises ValueError, or zlib.error for a damaged word."""
     return wire.from_json(kind, json.loads(zlib.decompress(a2b_base64(word))))
+
+
+def repacked(word: str, change: Callable[[Any], Any]) -> str:
+    """The word of what `change` makes of the JSON in it; any other word as it is."""
+    try:
+        value = json.loads(zlib.decompressobj().decompress(a2b_base64(word), MOST_UNPACKED))
+    except (ValueError, zlib.error, RecursionError):
+        return word
+    changed = change(value)
+    return packed(changed) if changed != value else word
 
 
 class Started(NamedTuple):

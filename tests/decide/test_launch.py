@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.launch import Launch
+from agent.launch import Launch, packed, repacked
 from tests.laws import examples
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
@@ -43,3 +44,8 @@ def test_the_pods_own_environment_is_not_shown() -> None:
     launch = Launch(["true"], {"HF_TOKEN": "hf_secret", "RANK": "0"}, "/", ("RANK",))
     assert str(launch) == "cd / && \\\n  RANK=0 \\\n  true"
     assert "hf_secret" not in repr(launch)
+
+
+@pytest.mark.parametrize("word", ["--steps", "", "eNr", "é", packed([1])[:-4], packed({"a": [1]}), "[" * 100_000])
+def test_a_word_in_which_nothing_changes_stays(word: str) -> None:
+    assert repacked(word, lambda value: value) == word

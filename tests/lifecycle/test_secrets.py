@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from agent.decide.pipeline import Pipeline
+from agent.launch import unpacked
 from tests.fake.pod import INVENTORY
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
@@ -80,6 +82,14 @@ def test_the_launch_is_stored_without_what_may_be_secret() -> None:
     assert environment["NCCL_DEBUG"] == "INFO" and "A4_RUN" in environment
     assert not environment.keys() & {"HF_TOKEN", "MY_RATE", "RANK_KEY"}
     assert CANARY not in all_that_is_left(world)
+
+
+def test_the_packed_pipeline_of_a_launch_is_stored_without_secrets() -> None:
+    options = {"PAI_WORKSPACE_ROOT": "/mnt", "A4_DATASET_URL": f"https://host/{CANARY}", "MY_TOKEN": CANARY}
+    world = FakeWorld(2, "pai-megatron-qwen3", {**ENV, **options})
+    assert set(world.run().values()) == {0}, world.dump()
+    pipeline = str(unpacked(Pipeline, result(world)["launch"]["argv"][-1]))
+    assert "https://host/***" in pipeline and CANARY not in pipeline
 
 
 def test_secrets_of_a_run_are_masked_in_it() -> None:

@@ -9,6 +9,7 @@ from agent.decide import result
 from agent.decide.part_end import PartEnd, loaded_versions
 from agent.decide.plan import PlannedPeer
 from agent.fabrics.profiles import NONE
+from agent.launch import Started, repacked
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.merged_series import merged
 from agent.lifecycle.runs.reporting import Reporting
@@ -89,7 +90,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         order=result.Order(plan.source, plan.warnings),
         pods=tuple(_pod_result(pod, run, peer, measurements) for peer in plan.peers),
         differences=tuple(run.preparations.compared(run.context, run.workload).found),
-        launch=run.verdict.ends.get(run.context.lead, PartEnd(None)).launch,
+        launch=_masked_launch(pod, run.verdict.ends.get(run.context.lead, PartEnd(None)).launch),
         versions={"a4-agent": __version__, **loaded, **measurements.versions},
         limits=result.Limits(spec.timeout or 0.0, spec.stall or 0.0),
         tables=tuple(measurements.tables),
@@ -118,6 +119,12 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
             for life in run.verdict.lives.earlier
         ),
     )
+
+
+def _masked_launch(pod: Pod, launch: Started | None) -> Started | None:
+    """Without secrets where whoever masks the result's texts does not see them."""
+    value = pod.log.masker.value
+    return launch and launch._replace(argv=tuple(repacked(word, value) for word in launch.argv))
 
 
 def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, measurements: Measurements) -> result.Pod:
