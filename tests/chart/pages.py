@@ -1,4 +1,7 @@
-"""Pages about Kubernetes: their commands, and what a shell makes of them."""
+"""Pages about Kubernetes: their commands, and what a shell makes of them.
+
+Pages of docs/zh have the same blocks: tests/test_translations.py compares them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/journeys.md has people type prints what it shows there."""
+"""What docs/journeys.md has people type prints what it shows there; docs/zh/journeys.md has the same blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every kubectl line of the pages is typed in a cluster with the job that they mean, or it is one for GKE."""
+"""Every kubectl line of the pages is typed in a cluster with the job that they mean, or it is one for GKE.
+
+Pages of docs/zh have the same blocks: tests/test_translations.py compares them.
+"""
 
 from __future__ import annotations
 
