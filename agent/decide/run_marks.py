@@ -38,12 +38,6 @@ def run_cgroup(above: str, name: str) -> str:
     return f"{above}/a4-{name}"
 
 
-def agent_cgroup(own: str, name: str) -> str:
-    """The agent's, from that of one of the run's processes; empty where that has no cgroup of the run."""
-    above, found, _ = f"{own}/".partition(f"{run_cgroup('', name)}/")
-    return above if found else ""
-
-
 def group_of(name: str) -> int:
     """The supplementary group of a run's processes on a pod; `name` names both."""
     return _FIRST_GROUP | zlib.crc32(name.encode()) % _FIRST_GROUP

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.run_marks import agent_cgroup, group_of, mark_name, may_take, own_cgroup
+from agent.decide.run_marks import group_of, may_take, own_cgroup
 
 V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -53,20 +53,6 @@ def v2(root: str = "/", point: str = "/sys/fs/cgroup", access: str = "rw") -> st
 )
 def test_the_cgroup_in_which_that_of_a_run_is_made(mountinfo: str, cgroup: str, expected: str) -> None:
     assert own_cgroup(mountinfo, cgroup) == expected
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        ("/sys/fs/cgroup/pod/a4-script-1.0", "/sys/fs/cgroup/pod"),
-        ("/sys/fs/cgroup/pod/a4-script-1.0/its/own", "/sys/fs/cgroup/pod"),
-        ("/sys/fs/cgroup/pod/a4-script-1.01", ""),
-        ("/sys/fs/cgroup/pod", ""),
-        ("", ""),
-    ],
-)
-def test_the_cgroup_in_which_that_of_a_run_was_made(own: str, expected: str) -> None:
-    assert agent_cgroup(own, mark_name("script-1", 0)) == expected
 
 
 @given(st.text(min_size=1, max_size=40))
