@@ -10,7 +10,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-durations test-long test-steady test-torch test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench man lint format clean
+.PHONY: help setup test test-faults test-durations test-long test-steady test-torch test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench docs man lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,11 @@ bench: ## what docs/performance.md says: starts of clusters, commands on all pod
 	@scripts/setup.sh bench
 	@$(bin)/python -m bench $(ARGS)
 
+docs: ## the pages of docs/ as a site, in site/
+	@scripts/setup.sh docs
+	@NO_MKDOCS_2_WARNING=1 $(bin)/python -m mkdocs build --strict
+	@echo "$(bin)/python -m http.server --directory site"
+
 man: ## the manual page, build/a4-agent.1
 	@scripts/setup.sh demo
 	@mkdir -p build
@@ -110,5 +115,5 @@ format: ## put the code into the one style
 	@$(bin)/ruff format .
 
 clean: ## remove environments, caches and build output
-	rm -rf .venv .venv-* .venv.* .helm build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .venv.* .helm build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find agent entrypoints tests -name __pycache__ -type d -exec rm -rf {} +

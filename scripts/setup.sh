@@ -4,6 +4,7 @@
 #   scripts/setup.sh demo    programs, and the agent in .venv with what report pages need
 #   scripts/setup.sh demo-torch  as demo, and torch in .venv-torch
 #   scripts/setup.sh lint    the agent and the test tools in .venv
+#   scripts/setup.sh docs    as lint, and Graphviz
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh image   programs that build and run images, the agent and the test tools in .venv, Helm 3 in .helm
 #   scripts/setup.sh kubernetes  programs of a local cluster and of a node, the agent and the test tools in .venv, torch, Helm 3
@@ -22,7 +23,7 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="bindfs:bindfs clush:clustershell"
-TEST_PROGRAMS="bindfs:bindfs chromium:chromium dumb-init:dumb-init fish:fish g++:g++ git:git jq:jq npm:npm
+TEST_PROGRAMS="bindfs:bindfs chromium:chromium dot:graphviz dumb-init:dumb-init fish:fish g++:g++ git:git jq:jq npm:npm
     prometheus:prometheus promtool:prometheus shellcheck:shellcheck zsh:zsh"
 # crun, which podman would bring, does not start containers where its limits may not be raised.
 IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap git:git"
@@ -349,11 +350,12 @@ helm() {
 case "${1:-}" in
 demo | demo-torch) programs=$PROGRAMS ;;
 bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
+docs) programs='dot:graphviz' ;;
 lint) programs='' ;;
 test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
 image) programs="$PROGRAMS $IMAGE_PROGRAMS npm:npm" ;;
 kubernetes) programs="$PROGRAMS $IMAGE_PROGRAMS $NODE_PROGRAMS jq:jq npm:npm" ;;
-*) fail "usage: scripts/setup.sh demo|demo-torch|bench|lint|test|image|kubernetes" ;;
+*) fail "usage: scripts/setup.sh demo|demo-torch|bench|docs|lint|test|image|kubernetes" ;;
 esac
 trap clean_up EXIT
 trap 'interrupted 129' HUP
@@ -379,7 +381,7 @@ demo-torch)
     finish_torch
     ;;
 bench) environment .venv agent ;;
-lint) environment .venv 'agent[test]' ;;
+docs | lint) environment .venv 'agent[test]' ;;
 image)
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
     helm
