@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from scripts.translations import PAGES, PATH, ROOT, TO_DO, Pair, blocks, pairs, problem, renewed, taken
-from tests.test_docs import anchors
 
 RECORD = json.loads(PATH.read_text())
 each_page = pytest.mark.parametrize("page", PAGES)
@@ -66,8 +65,9 @@ def links(page: str, text: str) -> list[tuple[str, str]]:
 
 
 def anchor(heading: str) -> str:
-    (found,) = anchors(heading)
-    return found
+    """What GitHub makes of it."""
+    title = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading.lstrip("# ").rstrip("\n"))
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 @each_page
