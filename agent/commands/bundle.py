@@ -197,11 +197,15 @@ def _destination(output: str) -> Iterator[tuple[tarfile.TarFile, str | None]]:
             with tarfile.open(None, "w:gz", sys.stdout.buffer, compresslevel=1) as archive:
                 yield archive, None
             sys.stdout.flush()
-            return
-        with tarfile.open(aside, "x:gz", compresslevel=1) as archive:
-            os.chmod(aside, 0o600)
-            yield archive, folder
-        os.replace(aside, path)
+        # A device or FIFO is written into: put in its place, a file would break it for everyone.
+        elif os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as file, tarfile.open(None, "w:gz", file, compresslevel=1) as archive:
+                yield archive, None
+        else:
+            with tarfile.open(aside, "x:gz", compresslevel=1) as archive:
+                os.chmod(aside, 0o600)
+                yield archive, folder
+            os.replace(aside, path)
     except OSError as error:
         if output == "-":
             raise refused(error) from error

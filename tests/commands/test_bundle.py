@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
 import os
@@ -99,6 +100,18 @@ def test_where_there_is_no_room_nothing_is_left(left: Path, tmp_path: Path, type
     )
     assert (tmp_path / "b.tar.gz").read_text() == "from yesterday"
     assert {path.name for path in tmp_path.iterdir()} == {"run", "b.tar.gz"}
+
+
+def test_a_fifo_is_written_into(left: Path, tmp_path: Path, type_command: Type) -> None:
+    """And a device, such as /dev/null: with a file in its place, every program of the pod would read that."""
+    os.mkfifo(tmp_path / "fifo")
+    reading = os.open(tmp_path / "fifo", os.O_RDWR)
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 1 << 20)  # nobody reads meanwhile
+    assert type_command("bundle", "-o", str(tmp_path / "fifo")).end()[0] == 0
+    content = os.read(reading, 1 << 20)
+    os.close(reading)
+    assert "a4-bundle/README.txt" in files_of(content)
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "fifo"}
 
 
 def test_a_reader_that_has_gone(left: Path, type_command: Type) -> None:
