@@ -33,10 +33,11 @@ ALLOWED = {
     "clinic.find_slow": {"clinic.find_slow", "workloads", "fabrics", "decide"},
     "workbench.local": {"workbench.local", "lifecycle", "workloads", "fabrics", "machine", "decide"},
     "workbench.comparing": {"workbench.comparing", "report", "workloads", "decide"},
+    "testing": {"testing", "lifecycle", "clinic.interface", "workloads", "machine", "decide"},
 }
 """Parts of the package, and the parts that each may import. Modules beside them are free to all.
 
-Of `clinic` the agent imports the interface alone, of `workbench` nothing; all other parts are the agent's.
+Of `clinic` the agent imports the interface alone, of `workbench` and `testing` nothing; all other parts are the agent's.
 """
 
 ALLOWED_FOR_MODULE = {

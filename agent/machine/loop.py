@@ -62,9 +62,13 @@ class Loop:
         self.watch(self._wake_read, READ, self._drain)
         self._running = True
 
+    def now(self) -> float:
+        """Seconds on a clock that never jumps."""
+        return time.monotonic()
+
     def later(self, seconds: float, action: Action) -> LoopTimer:
         """Run `action` once after that time, never earlier and never from inside this call."""
-        timer = LoopTimer(time.monotonic() + seconds, action)
+        timer = LoopTimer(self.now() + seconds, action)
         heapq.heappush(self._timers, (timer.when, next(self._count), timer))
         return timer
 
@@ -138,22 +142,25 @@ class Loop:
     def run(self) -> None:
         """Until `stop`. A further call goes on where it was stopped, or where a callback has raised what left here."""
         while self._running:
-            patience = self._timers[0][0] - time.monotonic() if self._timers else None
-            if self._posted:
-                patience = 0.0
-            for key, ready in self._selector.select(patience):
+            for key, ready in self._selector.select(self._patience()):
                 for event, action in key.data.items():
                     # An earlier callback may have closed it, and its number may belong to another by now.
                     if event & ready and self._selector.get_map().get(key.fd) is key:
                         action()
             for _ in range(len(self._posted)):  # not those that they post: timers and descriptors have their turn
                 self._posted.popleft()()
-            now = time.monotonic()
+            now = self.now()
             while self._timers and self._timers[0][0] <= now and self._running:
                 timer = heapq.heappop(self._timers)[2]
                 if timer.action is not None:
                     timer.action()
         self._running = True
+
+    def _patience(self) -> float | None:
+        """How long descriptors are waited for; None: for ever."""
+        if self._posted:
+            return 0.0
+        return self._timers[0][0] - self.now() if self._timers else None
 
     def close(self) -> None:
         """Give its descriptors back. It cannot be used any more."""
