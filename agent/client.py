@@ -93,9 +93,9 @@ class Client:
         left = max(0.0, until - time.monotonic())
         self._connection.next(left if going_on else min(left, 0.5))
 
-    def find(self, run: str = "") -> RunInfo:
+    def find(self, run: str | RunInfo = "") -> RunInfo:
         """A run that goes on or was; by default the newest that had the cluster for itself. Raises AgentError 66."""
-        return RunInfo.from_json(self._ask("find", {"run": run}))
+        return RunInfo.from_json(self._ask("find", {"run": _id(run)}))
 
     def read(
         self, run: str | RunInfo, pod: int, offset: int = 0, *, most: int = MOST_READ, wait: bool = False

@@ -37,7 +37,7 @@ ALLOWED = {
 }
 """Parts of the package, and the parts that each may import. Modules beside them are free to all.
 
-Of `clinic` the agent imports the interface alone, of `workbench` and `testing` nothing; all other parts are the agent's.
+Of `clinic` the agent imports the interface alone, of `workbench` and `testing` nothing; all other parts are its own.
 """
 
 ALLOWED_FOR_MODULE = {

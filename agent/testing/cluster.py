@@ -29,6 +29,8 @@ from agent.testing.machine import FakeMachine, FakeProcess, Output, address_of
 from agent.workloads import find_workload
 
 SECRET = b"0123456789abcdef0123456789abcdef"
+TOLD, LOST = 143, 205
+"""Exit codes of a rank that mpirun ends, and of mpirun when it has lost a pod."""
 PATIENCE = 60.0
 """Seconds for what takes milliseconds."""
 
@@ -56,8 +58,9 @@ class FakeCluster:
     """A formed cluster that sleeps, as long as the `with` block lasts.
 
     Meanwhile A4_RUN_DIR leads `agent.Client()` to its pod 0. A run starts no program: it prints nothing and ends with
-    exit code 0, unless `will_end` or `will_go_on` says otherwise. Its seconds pass at once. `env` has settings of the
-    pods, as `a4-agent settings` lists them.
+    exit code 0, unless `will_end` or `will_go_on` says otherwise. Nothing takes real time: two minutes of the cluster
+    pass between two requests of a client, and all that a run takes when one waits for its end. `env` has settings of
+    the pods, as `a4-agent settings` lists them.
     """
 
     def __init__(self, pods: int = 2, gpus_per_pod: int = 8, *, env: Mapping[str, str] | None = None) -> None:
@@ -69,6 +72,9 @@ class FakeCluster:
         self._outcomes: dict[str, list[Outcome]] = {}
         """What was said of the next runs, by what they are called."""
         self._lives: dict[str, Outcome] = {}
+        """What becomes of each life of a run that has begun."""
+        self._awaited: set[str] = set()
+        """Runs for whose end a client waits, or has waited."""
         self._log = io.StringIO()
         self._before = os.environ.get("A4_RUN_DIR")
 
@@ -142,6 +148,7 @@ class FakeCluster:
         machine = FakeMachine(self._loop, home, address_of(index), self._gpus, net)
         machine.make_private_dir(settings.run_dir)
         machine.started = lambda process, output: self._started(index, process, output)
+        machine.waited = self._waited
         machine.answered = self._answered
         machine.edited = self._edited
         log = Log(settings.log_level, settings.log_format, self._log, secrets_of(settings, environ, SECRET))
@@ -190,7 +197,7 @@ class FakeCluster:
 
         code: of the command on each pod, or by pod; of `mpirun` that of rank 0
         output: what it prints on stdout: on pod 0, or by pod; all that ranks of `mpirun` print, its pod 0 prints
-        seconds: how long it takes; they pass at once
+        seconds: how long it takes, on the clock of the cluster
         files: name → text of what is in its results directory at the end, such as `report.html`
         result: fields of its result.json, as docs/result.schema.json has them, in place of what the agent writes
         lost: pods that are gone after these seconds, so that the run ends with 75
@@ -233,7 +240,15 @@ class FakeCluster:
         if request.get("op") == "submit" and "ok" in answer:
             spec = RunSpec.from_json(request["spec"])
             self.runs.append(SubmittedRun(spec, RunInfo.from_json(answer["ok"])))
-            self._loop.go_on((spec.timeout or 0.0) + (spec.stall or 0.0))
+
+    def _waited(self, request: Any) -> float:
+        """Who waits for the end of a run lets the time pass that it takes."""
+        if request.get("op") != "wait":
+            return 0.0
+        waited = [run for run in self.runs if request.get("run") in (run.info.id, run.info.name)]
+        self._awaited.update(run.info.id for run in waited)
+        limits = sum((run.spec.timeout or 0.0) + (run.spec.stall or 0.0) for run in waited)
+        return limits + sum(o.seconds or 0.0 for life, o in self._lives.items() if run_of(life) in self._awaited)
 
     def _run(self, life: str) -> SubmittedRun:
         return next(run for run in self.runs if run.info.id == run_of(life))
@@ -248,32 +263,34 @@ class FakeCluster:
                 self._outcomes[called] = later
             self._lives[life] = outcome
             if outcome.seconds is not None:
-                self._loop.go_on(outcome.seconds)
+                self._loop.go_on(outcome.seconds if run_of(life) in self._awaited else 0.0)
                 for index in outcome.lost:
                     self._loop.later(outcome.seconds, self._machines[index].die)
         return self._lives[life]
 
     def _started(self, index: int, process: FakeProcess, output: Output) -> None:
         run, outcome, machine = self._run(process.run), self._outcome(process.run), self._machines[index]
+        workload = find_workload(run.spec.workload)
         text = outcome.output.get(index, "") if isinstance(outcome.output, Mapping) else outcome.output * (not index)
         code = outcome.code.get(index, 0) if isinstance(outcome.code, Mapping) else outcome.code
-        ranks = self._ranks(run, process.run) if find_workload(run.spec.workload).led else {}
+        ranks = self._ranks(run, process.run) if workload.led else {}
         for path, pod in ranks.items():
             pod.write(path, "started 1\n")
 
-        def end() -> None:
+        def ended(status: int) -> None:
             for rank, (path, pod) in enumerate(ranks.items()):
-                pod.write(path, f"started 1\nended {code if rank == 0 or not code else 143} \n")
+                follows = status < 0 or outcome.lost or (rank and code)
+                pod.write(path, f"started 1\nended {TOLD if follows else code} \n")
             for name, content in outcome.files.items():
                 left = Path(self._home, "results/runs", run.info.id, name)
                 left.parent.mkdir(parents=True, exist_ok=True)
                 left.write_text(content)
-            process.end(code)
 
+        process.ending = ended
         if text:
             machine.later(0.0, lambda: output(1, text.encode()))
-        if outcome.seconds is not None and not outcome.lost:
-            machine.later(outcome.seconds, end)
+        if outcome.seconds is not None and (workload.led or not workload.fail_fast or not outcome.lost):
+            machine.later(outcome.seconds, lambda: process.end(LOST if workload.led and outcome.lost else code))
 
     def _ranks(self, run: SubmittedRun, life: str) -> dict[str, FakeMachine]:
         """The file in which rank.sh would record each rank, and its pod."""

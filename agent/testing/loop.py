@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from agent.machine.loop import Action, Loop
 
 ENOUGH_SECONDS = 120.0
@@ -9,22 +11,25 @@ ENOUGH_SECONDS = 120.0
 
 
 class JumpingLoop(Loop):
-    """Time stands still when ENOUGH_SECONDS have passed since `go_on`: a run that never ends costs nothing."""
+    """Time stands still when ENOUGH_SECONDS have passed since `go_on`: a run that never ends costs nothing.
+
+    What comes from outside has its turn by `when_still`, so that it never depends on how fast a test is.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._now = self._until = 1000.0  # no machine's clock starts at 0
-        self._when_still: list[Action] = []
+        self._when_still: deque[Action] = deque()
 
     def now(self) -> float:
         return self._now
 
     def go_on(self, seconds: float = 0.0) -> None:
-        """Somebody waits: for what takes so many seconds, and ENOUGH_SECONDS beyond."""
+        """Let time pass: for what takes so many seconds, and ENOUGH_SECONDS beyond."""
         self._until = max(self._until, self._now + seconds + ENOUGH_SECONDS)
 
     def when_still(self, action: Action) -> None:
-        """Call it when time stands still again."""
+        """Call it when time stands still, and has done so again after each call before."""
         self._when_still.append(action)
 
     def _patience(self) -> float | None:
@@ -33,7 +38,7 @@ class JumpingLoop(Loop):
         if self._timers and self._timers[0][0] <= self._until:
             self._now = max(self._now, self._timers[0][0])
             return 0.0
-        actions, self._when_still = self._when_still, []
-        for action in actions:
-            action()
+        if self._when_still:
+            self._posted.append(self._when_still.popleft())
+            return 0.0
         return None

@@ -45,12 +45,15 @@ class FakeProcess:
         self.run = run
         """Of which run it is; empty: of none."""
         self.over = False
+        self.ending: Callable[[int], None] = lambda status: None
+        """Does what its program would have done by its end."""
         self._machine = machine
         self._ended = ended
 
     def end(self, status: int) -> None:
         if not self.over:
             self.over = True
+            self.ending(status)
             self._machine.later(0.0, lambda: self._ended(status))
 
     def signal(self, number: int) -> None:
@@ -96,7 +99,7 @@ class FakeChannel:
 
 
 class CommandChannel:
-    """The connection of a client, which lets time go on whenever it asks. `heard` gets what is asked and answered."""
+    """The connection of a client. What it asks has its turn when time stands still, and lets it go on."""
 
     def __init__(self, machine: FakeMachine, stream: LineStream) -> None:
         self._machine = machine
@@ -113,10 +116,13 @@ class CommandChannel:
         def heard(data: bytes) -> None:
             request = json.loads(data)
             self._asked[request["id"]] = request
-            self._machine.loop.go_on()
+            self._machine.loop.go_on(self._machine.waited(request))
             self._machine.call(partial(line, data))
 
-        self._stream.receive(heard, lambda reason: self._machine.call(partial(ended, reason)))
+        def came(data: bytes) -> None:
+            self._machine.loop.when_still(partial(heard, data))
+
+        self._stream.receive(came, lambda reason: self._machine.call(partial(ended, reason)))
 
 
 class FakeKeeper:
@@ -176,8 +182,8 @@ class FakeGuard:
 
 class FakeMachine:
     """Implements agent.machine.api.Machine for one pod. `net` has the machine of each address; `started` is told of
-    each process of a run, `answered` of each request of a client and its answer; `edited(path, text)` is what is
-    written in place of a text."""
+    each process of a run, `answered` of each request of a client and its answer; `waited` says for how many seconds a
+    request waits, `edited(path, text)` what is written in place of a text."""
 
     role: Role
 
@@ -187,6 +193,7 @@ class FakeMachine:
         self.channels: list[FakeChannel] = []
         self.processes: list[FakeProcess] = []
         self.started: Callable[[FakeProcess, Output], None] = lambda process, output: None
+        self.waited: Callable[[Any], float] = lambda request: 0.0
         self.answered: Callable[[Any, Any], None] = lambda request, answer: None
         self.edited: Callable[[str, str], str] = lambda path, text: text
         self._home = home
@@ -217,10 +224,11 @@ class FakeMachine:
             self.make_dir(path)
 
     def _at_home(self, act: Callable[..., Any]) -> Any:
-        """What only root may write, such as /etc, lies below the pod's own directory."""
+        """What is neither the cluster's nor shipped with the agent, such as /etc, lies below the pod's directory."""
+        known = (f"{os.path.dirname(self._home)}/", *SHIPPED)
 
         def done(path: str, *args: Any, **options: Any) -> Any:
-            is_known = f"{path}/".startswith((f"{self._home}/", *SHIPPED))
+            is_known = f"{path}/".startswith(known)
             return act(path if is_known else f"{self._home}/root{path}", *args, **options)
 
         return done
