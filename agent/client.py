@@ -41,10 +41,14 @@ MOST_OPEN = 16 * 1024 * 1024
 
 
 class Client:
-    """One connection to the agent of this pod; `run_dir`: by default A4_RUN_DIR. Not for several threads at once."""
+    """One connection to the agent of this pod, for one thread; a context manager. `run_dir`: by default A4_RUN_DIR.
+
+    In all methods `run` is a RunInfo, an id or a name. They raise PeerLost when the agent ends meanwhile, UsageError
+    for values of a wrong type and after `close`, and what the agent answers: an AgentError with its code.
+    """
 
     def __init__(self, run_dir: str = "") -> None:
-        """Raises AgentError: 69 where no agent listens, 71 for who may not ask it."""
+        """Raises PeersMissing where no agent listens, SystemFault for who may not ask it."""
         self._connection = Connection(RunDir(run_dir).socket)
         self.waits_its_turn = False
         """`submit` waits for another run to end: its own has not begun."""
@@ -66,8 +70,9 @@ class Client:
     def submit(self, spec: RunSpec, *, wait: float = 0.0) -> RunInfo:
         """Have a run started; where another goes on, after that, if it ends within `wait` seconds.
 
-        Raises AgentError: 75 when another goes on or a needed pod is lost, 69 before the cluster is formed, 2 for pods
-        that there are not, 78 when pods differ where they must not.
+        Raises ClusterBusy when another goes on, UsageError for an invalid RunSpec, AgentError: 75 when a needed pod is
+        lost, 69 before the cluster is formed, 2 for unknown pods and what else cannot be run, 78 when pods differ where
+        they must not.
         """
         until = time.monotonic() + wait
         asked = _checked(spec)
@@ -94,13 +99,17 @@ class Client:
         self._connection.next(left if going_on else min(left, 0.5))
 
     def find(self, run: str | RunInfo = "") -> RunInfo:
-        """A run that goes on or was; by default the newest that had the cluster for itself. Raises AgentError 66."""
+        """A run that goes on or was; by default the newest that had the cluster for itself.
+
+        Raises AgentError 66 if there is none.
+        """
         return RunInfo.from_json(self._ask("find", {"run": _id(run)}))
 
     def read(
         self, run: str | RunInfo, pod: int, offset: int = 0, *, most: int = MOST_READ, wait: bool = False
     ) -> Output:
-        """What a pod printed from `offset` on, about `most` bytes; with `wait` not before there is something."""
+        """What a pod printed from `offset` on, about `most` bytes (at most 65536); with `wait` not before there is
+        something."""
         answer = self._ask("read", _reading(_id(run), pod, offset, most, wait), None if wait else ANSWER_SECONDS)
         return Output.from_json(answer)
 
@@ -136,13 +145,14 @@ class Client:
             raise SystemFault(f"{RESULT} of {_id(run)} cannot be read: {error}") from error
 
     def wait(self, run: str | RunInfo) -> RunEnd:
-        """Wait until the run is over."""
+        """Wait until the run is over. Raises AgentError 66 for a run that is not known."""
         return RunEnd.from_json(self._ask("wait", {"run": _id(run)}, None))
 
     def why(self, run: str | RunInfo | None = None) -> RunDiagnosis:
-        """Who holds a run up; by default the newest that has the cluster for itself.
+        """Who holds a run up (docs/why.md), by default the newest that has the cluster for itself: `run`, `over` and
+        `diagnosis`, as `WhyAnswer` in docs/answers.schema.json.
 
-        Of a run that is over, what was said of it while it stood still. Raises AgentError 66.
+        Of a run that is over, what was said of it while it stood still. Raises AgentError 66 if there is none.
         """
         from agent.decide.diagnosis import RunDiagnosis
 
@@ -176,7 +186,7 @@ class Client:
             self._connection.send("cancel", fields)
 
     def release(self, *, force: bool = False) -> int:
-        """End the cluster; returns the exit code of its job. Raises AgentError 75 while a run goes on (not `force`)."""
+        """End the cluster; returns the exit code of its job. Raises ClusterBusy while a run goes on (not `force`)."""
         return int(self._ask("release", {"force": force})["code"])
 
     def follow(

@@ -55,9 +55,10 @@ def job_from_environment(
 def serve(job: Job) -> int:
     """Live this pod's life as its resident agent, to the exit code that the pod is to end with.
 
-    What goes wrong with the job ends it on every pod, and is said in the log and in that code. Once in a process, in
-    its main thread, whose signals (docs/exit-codes.md) are the agent's from then on. Raises ClusterBusy when an agent
-    lives in this pod already, SystemFault when the run directory cannot be had.
+    Forms the cluster, takes part in its runs, and returns when the job is over. What goes wrong with the job ends it on
+    every pod, and is said in the log and in that code. Once in a process, in its main thread, whose signals
+    (docs/exit-codes.md#signals) are the agent's from then on. Raises ClusterBusy when an agent lives in this pod
+    already, SystemFault when the run directory cannot be had.
     """
     from agent.lifecycle.serve import serve as live
 

@@ -20,7 +20,7 @@ from enum import IntEnum, unique
 
 @unique
 class Exit(IntEnum):
-    """What an exit code of the agent means (docs/exit-codes.md)."""
+    """The exit codes of the agent by name (docs/exit-codes.md)."""
 
     OK = 0
     USAGE = 2
@@ -49,7 +49,10 @@ READER_GONE = 141
 
 
 class AgentError(Exception):
-    """An end that the user can understand: `what` failed and, in `hint`, what to do."""
+    """What failed (`what`), what to do about it (`hint`), and the exit `code`; the base of all errors of the agent.
+
+    What the pod's agent refuses is an AgentError itself, or ClusterBusy, with the code of the refusal.
+    """
 
     code: Exit = Exit.BUG
 
@@ -63,61 +66,61 @@ class AgentError(Exception):
 
 
 class UsageError(AgentError):
-    """The command line asks for something impossible."""
+    """The request is invalid."""
 
     code = Exit.USAGE
 
 
 class MissingProgram(AgentError):
-    """A program or file that the work needs is not there."""
+    """A program or file is missing."""
 
     code = Exit.MISSING_PROGRAM
 
 
 class PeersMissing(AgentError):
-    """Peers did not come before the deadline; the text names each with its reason."""
+    """The cluster is not formed, or no agent runs here."""
 
     code = Exit.PEERS_MISSING
 
 
 class SystemFault(AgentError):
-    """The operating system refused: a busy port, a daemon that does not start."""
+    """The operating system refuses: a busy port, a daemon that does not start."""
 
     code = Exit.SYSTEM
 
 
 class DirectoryUnusable(AgentError):
-    """A directory for results or shared state, a file that a command writes, or its stdout cannot be written."""
+    """Results, shared state, a file that a command writes, or stdout cannot be written."""
 
     code = Exit.DIRECTORY
 
 
 class ClusterBusy(AgentError):
-    """Another run has the cluster."""
+    """Another run has the cluster, or another agent lives in this pod."""
 
     code = Exit.TRY_AGAIN
 
 
 class PeerLost(AgentError):
-    """A peer, or the coordinator, has not been heard for the length of a lease."""
+    """A pod, or the agent that was asked, is lost."""
 
     code = Exit.TRY_AGAIN
 
 
 class IdentityRefused(AgentError):
-    """A peer showed a wrong host key or refused the job's key until the deadline."""
+    """A pod shows a wrong host key, or refuses the job's key."""
 
     code = Exit.IDENTITY
 
 
 class PodsDiffer(AgentError):
-    """Pods that a run needs differ where they must not; the text is a table that names the odd ones."""
+    """Pods of a run differ where they must not; the text is a table that names the odd ones."""
 
     code = Exit.SETTINGS
 
 
 class SettingsError(AgentError):
-    """Everything that is wrong with the settings, one problem per line."""
+    """The settings are wrong; `problems` lists all that is."""
 
     code = Exit.SETTINGS
 

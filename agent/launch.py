@@ -18,15 +18,16 @@ MOST_UNPACKED = 16 << 20
 
 
 class Launch(NamedTuple):
-    """One process to start: `argv`, its whole environment `env`, and where (`cwd`).
-
-    `added` names the variables that the agent put in or changed; the rest of `env` is the pod's own.
-    """
+    """One process to start. `str` is the shell text that would start the same by hand."""
 
     argv: Sequence[str]
+    """Program and arguments."""
     env: Mapping[str, str] = {}
+    """Its whole environment."""
     cwd: str = "/"
+    """Directory in which it starts."""
     added: Sequence[str] = ()
+    """Variables that the agent put in or changed; the rest of `env` is the pod's own."""
     removed: Sequence[str] = ()
     """Variables of the pod's own that the process does not get."""
     port: int = 0

@@ -46,13 +46,13 @@ def painted(text: str, color: str) -> str:
 
 
 class Sink(Protocol):
-    """Takes what pods print. The next piece of a pod is asked for when the sink is done with the last.
+    """The protocol of what takes the output of pods; the next piece comes when the sink is done with the last.
 
     A class that inherits from this need only say what it does with output.
     """
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
-        """Take some bytes; may block for as long as it likes."""
+        """Take some bytes of a stream (1 stdout, 2 stderr, 3 the agent's own lines); may block as long as it likes."""
 
     def wants(self, pod: int) -> bool:
         """Should more of this pod be read?"""
@@ -76,10 +76,10 @@ class Sink(Protocol):
 
 
 class Lines:
-    """Writes each pod's stdout and stderr to ours: as they are, or line by line (`whole`), less a line of mpirun's.
+    """A sink that writes each pod's stdout and stderr to ours: as they are, or line by line (`whole`).
 
     Whole lines are for output of several pods: lines of different pods never mix. A line that does not end is held back
-    for HELD_SECONDS or HELD_BYTES, and what was written of it is ended before another pod's line. `label` puts `[pod] `
+    for half a second or 64 KiB, and what was written of it is ended before another pod's line. `label` puts `[pod] `
     in front of each. The agents' own lines are shown with `agent` only, on stderr.
     Raises BrokenPipeError when nobody reads any more, DirectoryUnusable when writing fails otherwise.
     """

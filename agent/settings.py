@@ -62,7 +62,7 @@ NOT_A_POD = (
 
 
 class Found(NamedTuple):
-    """What reading the settings needs to know of the machine."""
+    """What is mounted in the pod, as far as the settings depend on it."""
 
     task_script: str = ""
     """Path of the mounted task script, empty when there is none."""
@@ -73,7 +73,11 @@ class Found(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Every setting of this pod. Field comments are in `SETTINGS` below, shown by `a4-agent settings`."""
+    """Every setting of a pod as a typed field.
+
+    A field is called as its variable is, in small letters, without the prefix `A4_` and without `_SECONDS`; the index
+    of the pod is `index`.
+    """
 
     nnodes: int
     index: int  # type: ignore[assignment]  # nobody needs that of tuple
@@ -378,10 +382,10 @@ def of_the_job(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def read_settings(environ: Mapping[str, str], found: Found, workload: str = "") -> tuple[Settings, tuple[str, ...]]:
-    """The settings and warnings about them.
+    """The settings of a pod with these variables, and warnings about them.
 
-    `workload` is the one named on the command line, if any.
-    Raises SettingsError that lists every problem with its source and what would be right.
+    `workload`: in place of A4_WORKLOAD. Raises SettingsError that lists every problem with its source and what would be
+    right.
     """
     environ = of_the_job(environ)
     if not environ.get("NNODES"):

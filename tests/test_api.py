@@ -10,16 +10,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import agent
+import agent.testing
 from agent.paths import DEFAULT_RUN_DIR
 from agent.workbench.local.client import LocalCluster
 from agent.workbench.local.spec import ClusterSpec
+from scripts import api_reference
 from tests.test_architecture import HEAVY
 
 ROOT = Path(__file__).parents[1]
@@ -29,23 +30,6 @@ SECONDS = 150.0
 """Guards against hanging."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces and mounts")
-
-
-def documented() -> dict[str, str]:
-    """Name → signature as it is written, empty for none: of each item, and of each row of the errors' table."""
-    items = re.findall(r"^\* `(\w+)(\([^`]*\))?`", PAGE, re.MULTILINE)
-    errors = re.findall(r"^\| `(\w+)` \| \d+ \|", PAGE, re.MULTILINE)
-    names = [name for name, _ in items] + errors
-    assert len(names) == len(set(names)), "one place for each name"
-    return {name: " ".join(call.split()) for name, call in items} | dict.fromkeys(errors, "")
-
-
-def signature(name: str) -> str:
-    """As the page writes it: without types."""
-    found = inspect.signature(getattr(agent, name))
-    bare = [each.replace(annotation=each.empty) for each in found.parameters.values()]
-    text = str(found.replace(parameters=bare, return_annotation=found.empty))
-    return text.replace("<factory>", "{}")
 
 
 def blocks(marker: str) -> list[tuple[str, str]]:
@@ -69,37 +53,18 @@ def run_python(code: str) -> str:
 # Names
 
 
+def test_the_page_has_what_signatures_and_docstrings_say() -> None:
+    assert api_reference.text(PAGE) == PAGE, f"run {api_reference.COMMAND}"
+
+
 def test_the_page_lists_the_public_names() -> None:
-    assert set(documented()) == set(NAMES)
-
-
-def test_the_page_tells_how_to_call_them() -> None:
-    for name, written in documented().items():
-        if written or inspect.isfunction(getattr(agent, name)):
-            given, _, rest = written.partition(", …")
-            assert signature(name).startswith(given), name
-            assert rest or written == signature(name), name
-
-
-@pytest.mark.parametrize("name", ["Client", "LocalCluster", "Sink"])
-def test_the_page_tells_how_to_call_methods(name: str) -> None:
-    (text,) = re.findall(rf"^\* `{name}\b(.*\n(?:  .*\n)*)", PAGE, re.MULTILINE)
-    calls = re.findall(r"`(\w+)\(([^`]*)\)`", text)
-    assert len(calls) > 4
-    for method, written in calls:
-        given = [each.replace(annotation=each.empty) for each in parameters(getattr(getattr(agent, name), method))]
-        assert set(written.split(", ")) <= {"", "*", *map(str, given)}, f"{name}.{method}"
+    assert sorted(api_reference.listed(PAGE)) == sorted([*NAMES, *agent.testing.__all__])
 
 
 def test_public_names_say_what_they_are() -> None:
     texts = {name: getattr(agent, name).__doc__ or "" for name in NAMES}
     bare = [name for name, text in texts.items() if not text or text.startswith(f"{name}(")]
     assert bare == []  # the latter is what dataclasses and tuples say of themselves
-
-
-def parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    found = inspect.signature(function).parameters.values()
-    return [each for each in found if each.name not in ("self", "cls")]
 
 
 @pytest.mark.parametrize("name", ["RunSpec", "MpirunOptions"])

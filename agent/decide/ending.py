@@ -20,9 +20,10 @@ TERMINATION_BYTES = 4096
 
 
 class JobEnd(NamedTuple):
-    """The one end of a job, the same on every pod."""
+    """How a run or a job ended, in the same words on every pod."""
 
     code: int
+    """The exit code (docs/exit-codes.md)."""
     what: str
     """One sentence: what happened."""
     where: str = ""
@@ -30,7 +31,7 @@ class JobEnd(NamedTuple):
     why: str = ""
     """Details and what to do, any number of lines."""
     origin: Origin = "agent"
-    """Whose code it is: a workload may end with 75 too."""
+    """Whose code it is, `agent` or `workload`: a workload may end with 75 too."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(wire.to_json(self))

@@ -12,22 +12,30 @@ SOURCES = ("A4_LOCATION", "physical_host_topology", "physical_host")
 
 
 class Facts(NamedTuple):
-    """What the plan needs of a pod. `places` maps a source (see SOURCES) to the place it gave."""
+    """What the agent of a pod knows of it."""
 
     index: int  # type: ignore[assignment]  # nobody needs that of tuple
+    """Completion index."""
     nonce: str
     """Drawn at each start of the agent; also the token by which ranks prove on which pod they run."""
     version: str
+    """Release of its agent."""
     node: str
+    """Name of its node; the host name where that is not known."""
     address: str
+    """IPv4 address of `interface`."""
     interface: str
+    """The network interface for SSH, MPI and rendezvous."""
     slots: int
+    """GPUs per pod, as the settings have it."""
     gpus: int = 0
     """GPUs that the pod can open."""
     places: Mapping[str, tuple[str, ...]] = {}
+    """Place of its node by where that is from: `A4_LOCATION`, `physical_host_topology`, `physical_host`."""
     addresses: Mapping[str, str] = {}
     """IPv4 address by interface."""
     warnings: tuple[str, ...] = ()
+    """What is odd about its place, a sentence each."""
     pod_name: str = ""
     """Its name in Kubernetes; empty: not known."""
 

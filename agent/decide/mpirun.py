@@ -18,7 +18,7 @@ follows, so a firewall would need one more rule."""
 
 @dataclass(frozen=True, order=True)
 class MpiVersion:
-    """Version of an Open MPI installation."""
+    """Version of an Open MPI: `major`.`minor`.`patch`. Versions can be compared."""
 
     major: int
     minor: int
@@ -52,11 +52,14 @@ def check_options(options: MpirunOptions) -> None:
 
 @dataclass(frozen=True)
 class Mpi:
-    """The mpirun of a pod. `version` is that of Open MPI; a `problem` says why it cannot be used."""
+    """The mpirun of a pod."""
 
     program: str
+    """Absolute path."""
     version: MpiVersion = MpiVersion(0, 0, 0)
+    """That of Open MPI."""
     problem: str = ""
+    """Why it cannot be used; empty: it can."""
 
 
 def read_mpi(program: str, text: str) -> Mpi:
@@ -101,8 +104,8 @@ def mpirun_launch(
     `mpirun` should be an absolute path: the remote daemon is then found beside it, whatever PATH the remote
     session has. `hostfile=None` means this pod alone, without SSH. `env` is what every rank gets, less what
     `rank_environment` leaves out. `daemon_starter`: the command that starts mpirun's daemon on other pods, whose
-    words follow. `oversubscribed`: some pod has more ranks than cores. `options` go before the agent's own. ValueError
-    for a version before 4 and for words of commands that mpirun would split.
+    words follow. `oversubscribed`: some pod has more ranks than cores. `options` go before the agent's own. Raises
+    ValueError for a version before 4 and for words of commands that mpirun would split.
     """
     if version.major < 4:
         raise ValueError(f"Open MPI {version} is too old: 4 or later is needed")

@@ -108,11 +108,14 @@ SECONDARY = 14
 
 
 class MpirunEnd(NamedTuple):
-    """What an end of mpirun means: our exit code, one sentence, and whether the code is a rank's own."""
+    """What an end of mpirun means."""
 
     code: int
+    """The exit code to end with."""
     sentence: str
+    """What happened."""
     of_rank: bool
+    """The code is a rank's own."""
 
 
 def mpirun_end(
@@ -125,7 +128,7 @@ def mpirun_end(
 ) -> MpirunEnd:
     """The meaning of mpirun's own `status`: 0 to 255, or -n when signal n killed it.
 
-    Code 0 is no success: Open MPI 5 ends 0 after a daemon was killed, so only the ranks' record tells.
+    Code 0 does not prove success: Open MPI 5 ends with 0 after it has lost a pod, so only the ranks' record tells.
     `output` is what mpirun printed on both stdout and stderr (the end will do): Open MPI 5 reports a lost SSH
     connection on stdout. `started`: ranks are known to have run, so a daemon that "did not start" was lost, and
     they may have printed words of mpirun. `ranks`: what is recorded of them.

@@ -26,6 +26,7 @@ class PlannedPeer(NamedTuple):
     node: str
     """Host name of the machine that the pod runs on."""
     place: Place = ()
+    """Cluster, block, sub-block and host of its node, as far as they are known."""
     pod_name: str = ""
     """Its name in Kubernetes; empty: not known."""
 
@@ -51,15 +52,18 @@ class PlannedPeer(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the coordinator decided. `peers[0]` is always the coordinator (index 0)."""
+    """The order of the pods, in which `peers[0]` has index 0. A part of it (`subset`) is a plan, too."""
 
     epoch: str
+    """The attempt of the job."""
     slots: int
     """MPI ranks per pod (GPUs per pod)."""
     peers: tuple[PlannedPeer, ...]
+    """In the order of node ranks."""
     source: str = ""
     """Where the places came from; empty: none known, index order kept."""
     warnings: tuple[str, ...] = ()
+    """About the order, a sentence each."""
 
     @property
     def ranks(self) -> int:
@@ -67,7 +71,7 @@ class Plan(NamedTuple):
         return self.slots * len(self.peers)
 
     def node_rank(self, index: int) -> int:
-        """Node rank of the pod with this completion index."""
+        """Node rank of the pod with this completion index, which must be in the plan."""
         return next(rank for rank, peer in enumerate(self.peers) if peer.index == index)
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +136,7 @@ def pod_text(index: int, name: str, pod_name: str, node: str) -> str:
 
 
 def hostfile(names: Iterable[str], slots: int) -> str:
-    """One `<name> slots=<n>` per line, in the order given."""
+    """The text of a hostfile for Open MPI: one `<name> slots=<n>` per line, in the order given."""
     return "".join(f"{name} slots={slots}\n" for name in names)
 
 

@@ -29,7 +29,7 @@ class RankEnd(NamedTuple):
     step: str = ""
     """Which of several commands of the run it was a rank of; empty for a run of one."""
     unclaimed: bool = False
-    """It waited for somebody to start it, and nobody came (entrypoints/hold-rank.py)."""
+    """It waited for somebody to start it, and nobody came (docs/runs.md#debug-one-rank)."""
 
 
 class RanksVerdict(NamedTuple):

@@ -345,14 +345,14 @@ class Result(NamedTuple):
     """the lives of the run that were followed by another; missing: it did not start again"""
 
     def cells(self, table: str, column: str) -> list[Cell]:
-        """What stands below that head of that table; empty where there is none."""
+        """All that stands in a column of a table; empty where there is none."""
         named = [one for one in self.tables if one.name == table]
         return [
             row[at] for one in named for at, head in enumerate(one.columns) if head.name == column for row in one.rows
         ]
 
     def numbers(self, table: str, column: str) -> list[float]:
-        """Those cells that are finite numbers."""
+        """The cells of a column that are finite numbers."""
         return [one for cell in self.cells(table, column) if (one := finite(cell)) is not None]
 
 

@@ -17,6 +17,7 @@ class RunInfo(NamedTuple):
     """A run that the agent knows."""
 
     id: str
+    """What the agent calls it."""
     pods: tuple[int, ...]
     """Completion indices of the pods that take part, in rank order."""
     lead: int
@@ -26,10 +27,11 @@ class RunInfo(NamedTuple):
     names: Mapping[int, str] = {}
     """DNS name by completion index."""
     over: bool = False
+    """Whether it has ended."""
     slots: int = 1
     """Ranks on each pod."""
     name: str = ""
-    """What it can be called in place of its id; empty: it has no name."""
+    """What it can be called in place of its id, with `-2` or the like if another run had that; empty: no name."""
     note: str = ""
     """What people noted about it."""
     command: str = ""
@@ -59,7 +61,7 @@ class Output(NamedTuple):
     """A stretch of what one pod printed."""
 
     frames: tuple[tuple[int, bytes], ...]
-    """(stream, bytes) in the order of printing; streams are those of `agent.output`."""
+    """(stream, bytes) in the order of printing; streams: 1 stdout, 2 stderr, 3 the agent's own lines."""
     next: int
     """Offset to read on from."""
     skipped: int
@@ -78,14 +80,15 @@ class RunEnd(NamedTuple):
     """How a run ended."""
 
     end: JobEnd
+    """Code and words."""
     text: str = ""
     """The workload's table for people; may be empty."""
     codes: Mapping[int, int] = {}
-    """Exit code of each pod's process. Pods that were lost or had none are missing."""
+    """Exit code of each pod's process by index. Pods that were lost or had none are missing."""
     lost: Mapping[int, str] = {}
-    """Why pods were lost."""
+    """Why pods were lost, by index."""
     results: str = ""
-    """Directory on the coordinator with result.json; empty for none."""
+    """Directory on pod 0 with result.json; empty for none."""
     missing: str = ""
     """Which results could not be stored there and why, when the run was told to be over; empty for none."""
 

@@ -31,29 +31,29 @@ class MpirunOptions(NamedTuple):
 
 
 class RunSpec(NamedTuple):
-    """One wish for a run. JSON-able; `from_json` refuses anything else with ValueError.
+    """What to run, and how. `submit` raises UsageError for one that is invalid.
 
-    workload: a name of `agent.catalogue`; `exec`, `mpirun` and `torchrun` are among them
+    workload: the name of a workload (docs/workloads.md); `exec`, `mpirun` and `torchrun` are among them
     args: arguments of the workload; of `exec`, `mpirun` and `torchrun` the command
     nodes: only the first so many pods of the plan; 0: all
     hosts: only these pods, as typed: index, range of indices, name; empty: all
     exclude: the pods to leave out, as typed
     ranks: MPI ranks (-np); 0: every slot
     per_node: processes per pod (torchrun --nproc-per-node, mpirun -N); 0: GPUs per pod
-    env: variables of the submitter's shell, on top of each pod's own
+    env: variables on top of each pod's own
     cwd: directory in which the programs start, on every pod
     timeout: wall limit in seconds, 0 for none; None: the setting
     stall: limit of silence in seconds, 0 for none; None: the setting
-    by: who asks for the run, in words
+    by: who asks for the run, in words, for others who find the cluster busy
     name: what people type in place of the run's id: a-z, 0-9, `.` and `-`, 40 at most; empty: none. If another run has
         it, `-2` or the like is added
     note: a line for people about the run, 200 characters at most
     mpi: mpirun's own options
-    without: the rank that the launcher does not start: somebody does, in a terminal of its pod; None: none (`mpirun`
-        and `torchrun` only)
+    without: the rank that the launcher does not start: somebody does, in a terminal of its pod
+        (docs/runs.md#debug-one-rank); None: none (`mpirun` and `torchrun` only)
     gate: `on`: its pods are looked at before it, and one with a fatal finding refuses it; `strict`: also one where a
-        check could not run
-    lives: how often it may start again after a pod or rank is lost, 0 for never; None: the setting
+        check could not run (docs/doctor.md#a-gate-before-the-first-run)
+    lives: how often it may start again after a pod or rank is lost (docs/lives.md), 0 for never; None: the setting
     """
 
     workload: str

@@ -141,11 +141,14 @@ def with_command(words: Sequence[str], target: TorchrunTarget, python: str, befo
 
 
 class TorchrunEnd(NamedTuple):
-    """What torchrun printed of its end: our exit code, one sentence, whether it is the program's own."""
+    """What an end of torchrun means."""
 
     code: int
+    """The exit code to end with."""
     sentence: str
+    """What happened."""
     of_program: bool
+    """The code is the program's own."""
 
 
 def torchrun_end(status: int, output: str, *, python: str, port: int) -> TorchrunEnd:

@@ -21,10 +21,12 @@ Line = Callable[[str], None]
 
 
 class LaunchEnd(NamedTuple):
-    """How a process ended: its exit status, -n when signal n killed it, and the end of what it printed."""
+    """How a process ended."""
 
     status: int
+    """Its exit status, -n when signal n killed it."""
     output: str
+    """The end of what it printed on stdout and stderr."""
 
 
 def run_launch(launch: Launch) -> LaunchEnd:

@@ -4,5 +4,6 @@ Its pods are those of the agent itself, coordinator and workers, on machines tha
 their time passes at once. So it refuses, judges and ends runs, in words and codes, as a real cluster does.
 """
 
-from agent.testing.cluster import FakeCluster as FakeCluster
-from agent.testing.cluster import SubmittedRun as SubmittedRun
+from agent.testing.cluster import FakeCluster, SubmittedRun
+
+__all__ = ["FakeCluster", "SubmittedRun"]

@@ -39,6 +39,7 @@ class SubmittedRun(NamedTuple):
     """A run that a client has submitted."""
 
     spec: RunSpec
+    """As it was submitted."""
     info: RunInfo
     """What `submit` has answered."""
 
@@ -59,13 +60,15 @@ class FakeCluster:
 
     Meanwhile A4_RUN_DIR leads `agent.Client()` to its pod 0. A run starts no program: it prints nothing and ends with
     exit code 0, unless `will_end` or `will_go_on` says otherwise. Nothing takes real time: two minutes of the cluster
-    pass between two requests of a client, and all that a run takes when one waits for its end. `env` has settings of
-    the pods, as `a4-agent settings` lists them.
+    pass between two requests of a client, and all that a run takes when one waits for its end. `runs` has the runs that
+    clients have submitted, the newest last.
+
+    `env` has settings of the pods, as `a4-agent settings` lists them. Entering the block raises SettingsError for wrong
+    ones, SystemFault where the cluster does not come to its sleep.
     """
 
     def __init__(self, pods: int = 2, gpus_per_pod: int = 8, *, env: Mapping[str, str] | None = None) -> None:
         self.runs: list[SubmittedRun] = []
-        """The runs that clients have submitted, the newest last."""
         self._pods = pods
         self._gpus = gpus_per_pod
         self._env = env or {}
@@ -79,7 +82,6 @@ class FakeCluster:
         self._before = os.environ.get("A4_RUN_DIR")
 
     def __enter__(self) -> FakeCluster:
-        """Raises SettingsError for what `env` has, SystemFault where the cluster does not come to its sleep."""
         self._home = tempfile.mkdtemp(prefix="a4-")
         self._loop = JumpingLoop()
         self._thread = threading.Thread(target=self._live, name="agent.testing", daemon=True)

@@ -24,16 +24,20 @@ from agent.settings import Settings
 
 
 class Job(NamedTuple):
-    """What the command line and the environment ask of this pod."""
+    """This pod's part of the job: a value, which `_replace` changes. It holds the job's secret."""
 
     settings: Settings
+    """Those of this pod."""
     environ: Mapping[str, str]
+    """The environment that programs of runs get."""
     secret: bytes
     """Empty for a job of one pod."""
     python: str
+    """Absolute path of the agent's own Python."""
     spec: RunSpec
     """The first run."""
     topology: bool = True
+    """Whether ranks follow the places of nodes; else the indices of pods."""
     started: float = 0.0
     """When the process started, on the machine's clock."""
     warnings: tuple[str, ...] = ()

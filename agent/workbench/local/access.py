@@ -258,7 +258,7 @@ class ClusterAccess:
         self.ask({"op": "names", "names": {name: list(addresses) for name, addresses in names.items()}})
 
     def set_metadata(self, index: int, mode: str) -> None:
-        """Change how the metadata server behaves towards one pod (METADATA_MODES)."""
+        """Change how the metadata server behaves towards one pod: a mode as `metadata` of the spec."""
         if mode not in METADATA_MODES:
             raise errors.UsageError(f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}")
         self.ask({"op": "metadata", "index": index, "mode": mode})

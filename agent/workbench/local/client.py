@@ -47,7 +47,11 @@ def default_cluster(running: Sequence[str]) -> str:
 
 
 class LocalCluster(ClusterAccess):
-    """A local cluster, either this object's own (`start`) or one that runs already (`attach`)."""
+    """A local cluster, either this object's own (`start`) or one that runs already (`attach`); needs root.
+
+    A context manager that ends its own cluster on exit. Raises UsageError for an invalid spec, MissingProgram,
+    SystemFault.
+    """
 
     def __init__(self, spec: ClusterSpec) -> None:
         check(spec)

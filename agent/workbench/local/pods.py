@@ -18,10 +18,13 @@ class PodInfo:
     """One pod as clients see it. Times are None until they have come."""
 
     index: int
+    """Completion index."""
     name: str
     """DNS name."""
     node: str
+    """Host name of its machine."""
     address: str
+    """IPv4 address."""
     state: str = ABSENT
     """absent (missing or dead), waiting (still to come, or lost and to be replaced), starting, running, ended."""
     code: int | None = None
@@ -35,7 +38,9 @@ class PodInfo:
     started: float | None = None
     """When its program was started."""
     started_monotonic: float | None = None
+    """The same by CLOCK_MONOTONIC."""
     ended: float | None = None
+    """When it ended."""
     machine: int = 0
     """The simulated machine that it is on: that of its index, or for a replacement a spare one."""
     replaced: int = 0

@@ -75,7 +75,9 @@ class ClusterSpec:
     """A local cluster. Pods are named by their completion index, 0 … `pods` - 1."""
 
     pods: int
+    """How many."""
     gpus_per_pod: int = 8
+    """GPUs in which each pod believes (GPUS_PER_NODE)."""
     name: str = ""
     """DNS label of the job; empty: a random one."""
     entrypoint: tuple[str, ...] = ()
@@ -83,8 +85,9 @@ class ClusterSpec:
     arguments: tuple[str, ...] = ()
     """What follows `a4-agent run`: the workload and its arguments."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of every pod, over what section "pod contract" gives."""
+    """Added to the environment of every pod, over what a chart gives it."""
     pod_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Added to that of one pod, by index."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files that every pod finds, as from a ConfigMap: absolute path → content (mode 0755)."""
     devices: tuple[str, ...] = ()
@@ -94,11 +97,13 @@ class ClusterSpec:
     data_nic: bool = False
     """Each pod has a second NIC, which NCCL and gloo use; SSH and the agents stay on the first."""
     ssh_port: int = 2222
+    """Port of every pod's sshd (A4_SSH_PORT)."""
     secret: bytes = b""
     """The job secret; empty: a random one."""
     pod_secret: Mapping[int, bytes] = field(default_factory=dict)
+    """Other secrets of single pods, by index."""
     places: Mapping[int, Place] = field(default_factory=dict)
-    """Where nodes stand, for the metadata server; others: `default_place`."""
+    """Where nodes stand, for the metadata server; others have one of their own."""
     late: Mapping[int, float] = field(default_factory=dict)
     """Pods whose container (and name) comes so many seconds later."""
     missing: Collection[int] = frozenset()
@@ -108,21 +113,24 @@ class ClusterSpec:
     late_names: Mapping[int, float] = field(default_factory=dict)
     """Pods whose name appears so many seconds later than their container."""
     metadata: str = "ok"
-    """How the metadata server behaves, one of METADATA_MODES."""
+    """How the metadata server behaves: `ok`, `404`, `503`, `html`, `stall` or `no-header`."""
     pod_metadata: Mapping[int, str] = field(default_factory=dict)
+    """The same towards single pods, by index."""
     slow_bashrc: float = 0
     """Seconds that root's .bashrc takes; it prints a line, too."""
     local_ttl: int = 30
+    """Seconds for which DNS lets a name be remembered."""
     neg_ttl: int = 5
+    """Seconds for which it lets be remembered that there is none."""
     replicated_job: str = "workload"
     """What follows the job's name in the names of its pods."""
     subdomain: str = ""
     """Name of the headless service; empty: that of the job."""
     contract: bool = True
-    """Whether pods have what section "pod contract" gives, and the job secret. False: they have nothing of it but
-    what `env`, `pod_env` and `mounts` bring, as where a chart gives it all."""
+    """Whether pods have the variables that a chart gives them, and the job secret. False: they have nothing of it but
+    what `env`, `pod_env` and `mounts` bring."""
     mounts: tuple[Mount, ...] = ()
-    """Directories of their own, over whatever this machine has there."""
+    """Directories of their own, over whatever this machine has there, as `agent.workbench.local.spec.Mount`."""
     directories: Mapping[str, str] = field(default_factory=dict)
     """Directories of this machine that all pods share and may write in: path in the pods → path here."""
     lives: int = 0
@@ -131,6 +139,7 @@ class ClusterSpec:
     replace_after: float = 1.0
     """Seconds from the end of a lost pod to the start of its replacement."""
     replaced_name: NameFault = RIGHT_NAME
+    """What goes wrong with its name: `agent.workbench.local.spec.NameFault(mode, seconds)`, docs/local-cluster.md."""
 
     def to_json(self) -> str:
         """The spec as text, for the supervisor."""
