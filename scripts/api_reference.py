@@ -24,7 +24,7 @@ from scripts.result_schema import field_texts
 COMMAND = ".venv/bin/python -m scripts.api_reference"
 PATH = Path(__file__).parents[1] / "docs/api.md"
 PART = re.compile(r"(?s)(<!-- reference: ([\w ]+) -->\n\n).*?(<!-- end of reference -->)")
-ERRORS = "|".join(kind.__name__ for kind in (agent.AgentError, *agent.AgentError.__subclasses__()))
+ERRORS = "|".join(["AgentError", *(kind.__name__ for kind in agent.AgentError.__subclasses__())])
 ELSEWHERE = {"Settings": "settings.md", "Result": "result.schema.json"}
 """Records whose fields have a page of their own."""
 HIDDEN = {
@@ -97,7 +97,7 @@ def _item(bullet: str, code: str, rest: str) -> str:
 def _divided(doc: str) -> tuple[str, Mapping[str, str]]:
     """The prose of a docstring, and its rows `name: text`, which stand together."""
     paragraphs = inspect.cleandoc(doc).split("\n\n")
-    rows = {}
+    rows: dict[str, str] = {}
     for paragraph in [each for each in paragraphs if re.match(r"\w+: ", each)]:
         paragraphs.remove(paragraph)
         rows |= dict(row.split(": ", 1) for row in re.sub(r"\n +", " ", paragraph).splitlines())

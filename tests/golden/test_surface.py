@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import agent
+import agent.testing
 from agent import errors
 from agent.commands import VERBS
 from agent.decide.mpirun import MpiVersion
@@ -75,7 +76,9 @@ def described(thing: Any) -> Any:
 
 
 def test_the_library() -> None:
-    expect_golden("library", {name: described(getattr(agent, name)) for name in agent.__all__})
+    names = {name: getattr(agent, name) for name in agent.__all__}
+    names |= {f"testing.{name}": getattr(agent.testing, name) for name in agent.testing.__all__}
+    expect_golden("library", {name: described(value) for name, value in names.items()})
 
 
 COMMANDS = [
