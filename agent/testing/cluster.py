@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ class Outcome(NamedTuple):
 
     code: int | Mapping[int, int] = 0
     output: str | Mapping[int, str] = ""
+    errors: str | Mapping[int, str] = ""
     seconds: float | None = 1.0
     files: Mapping[str, str] = {}
     result: Mapping[str, Any] = {}
@@ -187,6 +189,7 @@ class FakeCluster:
         *,
         code: int | Mapping[int, int] = 0,
         output: str | Mapping[int, str] = "",
+        errors: str | Mapping[int, str] = "",
         seconds: float = 1.0,
         files: Mapping[str, str] | None = None,
         result: Mapping[str, Any] | None = None,
@@ -199,17 +202,18 @@ class FakeCluster:
 
         code: of the command on each pod, or by pod; of `mpirun` that of rank 0
         output: what it prints on stdout: on pod 0, or by pod; all that ranks of `mpirun` print, its pod 0 prints
+        errors: what it prints on stderr
         seconds: how long it takes, on the clock of the cluster
         files: name → text of what is in its results directory at the end, such as `report.html`
         result: fields of its result.json, as docs/result.schema.json has them, in place of what the agent writes
         lost: pods that are gone after these seconds, so that the run ends with 75
         """
-        self._check_pods({*lost, *(index for each in (code, output) if isinstance(each, Mapping) for index in each)})
+        self._check_pods({*lost, *(i for each in (code, output, errors) if isinstance(each, Mapping) for i in each)})
         if unknown := (result or {}).keys() - Result._fields:
             raise UsageError(
                 f"result.json has no {', '.join(sorted(unknown))}", "docs/result.schema.json has all fields"
             )
-        self._say(called, Outcome(code, output, seconds, files or {}, result or {}, frozenset(lost)))
+        self._say(called, Outcome(code, output, errors, seconds, files or {}, result or {}, frozenset(lost)))
 
     def will_go_on(self, called: str = "", *, output: str | Mapping[int, str] = "") -> None:
         """Say that such a run ends only when it is cancelled, or by a limit of its own; the rest as for `will_end`."""
@@ -273,7 +277,6 @@ class FakeCluster:
     def _started(self, index: int, process: FakeProcess, output: Output) -> None:
         run, outcome, machine = self._run(process.run), self._outcome(process.run), self._machines[index]
         workload = find_workload(run.spec.workload)
-        text = outcome.output.get(index, "") if isinstance(outcome.output, Mapping) else outcome.output * (not index)
         code = outcome.code.get(index, 0) if isinstance(outcome.code, Mapping) else outcome.code
         ranks = self._ranks(run, process.run) if workload.led else {}
         for path, pod in ranks.items():
@@ -289,8 +292,9 @@ class FakeCluster:
                 left.write_text(content)
 
         process.ending = ended
-        if text:
-            machine.later(0.0, lambda: output(1, text.encode()))
+        for stream, said in ((1, outcome.output), (2, outcome.errors)):
+            if text := said.get(index, "") if isinstance(said, Mapping) else said * (index == 0):
+                machine.later(0.0, partial(output, stream, text.encode(errors="surrogateescape")))
         if outcome.seconds is not None and (workload.led or not workload.fail_fast or not outcome.lost):
             machine.later(outcome.seconds, lambda: process.end(LOST if workload.led and outcome.lost else code))
 

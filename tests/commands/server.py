@@ -1,8 +1,10 @@
-"""An agent as commands see it: a real Unix socket, the protocol, and runs that do what a test says."""
+"""An agent as commands see it: a real Unix socket, the protocol, and runs that do what a test says when it says so.
+
+For what happens in the midst of a run. Where only its end counts, `agent.testing.FakeCluster` is nearer to the truth.
+"""
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -13,6 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from agent import wire
+from agent.decide.ending import JobEnd, Origin
+from agent.decide.run_info import CertainEnd, Output, RunEnd, RunInfo
+from agent.machine.unix_socket import _short
 
 HEADER = 9
 """Bytes that a frame takes in a spool beside its data."""
@@ -68,61 +75,52 @@ class FakeRun:
     def tell_end(self, code: int, what: str, waits: str) -> None:
         """How it ends is certain, though not all is over."""
         with self._agent.changed:
-            self.verdict = {"end": {"code": code, "what": what}, "waits": waits}
+            self.verdict = wire.to_json(CertainEnd(JobEnd(code, what), waits))
             self._agent.changed.notify_all()
 
-    def end(self, code: int = 0, what: str = "done", text: str = "", **more: Any) -> None:
+    def end(
+        self,
+        code: int = 0,
+        what: str = "done",
+        text: str = "",
+        *,
+        where: str = "",
+        why: str = "",
+        origin: Origin = "workload",
+        codes: Mapping[int, int] | None = None,
+        lost: Mapping[int, str] | None = None,
+        results: str = "",
+    ) -> None:
         """All is over."""
-        end = {"code": code, "what": what, "where": "", "why": "", "origin": "workload"}
-        end |= {name: more.pop(name) for name in ("where", "why", "origin") if name in more}
-        codes = more.pop("codes", dict.fromkeys(self.outputs, code))
-        lost = more.pop("lost", {})
+        end, lost = JobEnd(code, what, where, why, origin), lost or {}
+        codes = dict.fromkeys(self.outputs, code) if codes is None else codes
         with self._agent.changed:
             self.over |= set(self.pods) - set(lost)
             self.broken |= {pod: Refused(75, f"pod {pod} is lost: {why}") for pod, why in lost.items()}
-            self.ended = {
-                "end": end,
-                "text": text,
-                "codes": {str(pod): value for pod, value in codes.items()},
-                "lost": {str(pod): why for pod, why in lost.items()},
-                "results": more.pop("results", ""),
-            }
-            self.verdict = self.verdict or {"end": end}
-            assert not more, more
+            self.ended = wire.to_json(RunEnd(end, text, codes, lost, results))
+            self.verdict = self.verdict or wire.to_json(CertainEnd(end))
             self._agent.changed.notify_all()
 
-    def about(self) -> dict[str, Any]:
-        names = {str(pod): f"job-{pod}.local" for pod in self.pods}
-        return {
-            "run": self.id,
-            "pods": self.pods,
-            "lead": self.pods[0],
-            "outputs": self.outputs,
-            "names": names,
-            "slots": 2,
-            **{name: self.spec.get(name, "") for name in ("name", "note", "command")},
-        }
+    def about(self) -> RunInfo:
+        names = {pod: f"job-{pod}.local" for pod in self.pods}
+        labels = {name: self.spec.get(name, "") for name in ("name", "note", "command")}
+        over = self.ended is not None
+        return RunInfo(self.id, tuple(self.pods), self.pods[0], tuple(self.outputs), names, over, slots=2, **labels)
 
-    def piece(self, pod: int, offset: int, most: int, since: float) -> dict[str, Any]:
+    def piece(self, pod: int, offset: int, most: int, since: float) -> Output:
         """The answer to `read` as things stand."""
         if since:
             offset = sum(HEADER + len(data) for _, data in self.frames[pod][: self.old.get(pod, 0)])
-        frames: list[list[Any]] = []
+        frames: list[tuple[int, bytes]] = []
         at, size, begin, after = 0, 0, offset, offset
         for number, (stream, data) in enumerate(self.frames[pod]):
             if at >= offset and number >= self.kept_from.get(pod, 0) and (not frames or size < most):
-                if not frames:
-                    begin = at
-                frames.append([stream, base64.b64encode(data).decode()])
+                begin = begin if frames else at
+                frames.append((stream, data))
                 size += len(data)
                 after = at + HEADER + len(data)
             at += HEADER + len(data)
-        return {
-            "frames": frames,
-            "next": after,
-            "skipped": begin - offset,
-            "over": pod in self.over and after >= at,
-        }
+        return Output(tuple(frames), after, begin - offset, over=pod in self.over and after >= at)
 
 
 class FakeAgent:
@@ -157,7 +155,7 @@ class FakeAgent:
         os.write(self._lock, f"pid {self.pid} since a moment ago\n".encode())
         self.write("state.json", {"phase": "sleeping", "index": 1, "pods": self._pods})
         self._listener = socket.socket(socket.AF_UNIX)
-        with self._in_directory() as path:
+        with _short(str(self.directory / "agent.sock")) as path:  # an address has room for 107 bytes
             with suppress(FileNotFoundError):
                 os.unlink(path)
             self._listener.bind(path)
@@ -170,11 +168,6 @@ class FakeAgent:
         os.close(self._lock)
         for thread in self._threads:
             thread.join(PATIENCE)
-
-    def _in_directory(self) -> Any:
-        from agent.machine.unix_socket import _short  # an address has room for 107 bytes
-
-        return _short(str(self.directory / "agent.sock"))
 
     def write(self, name: str, data: Any) -> None:
         (self.directory / name).write_text(json.dumps(data))
@@ -250,29 +243,27 @@ class FakeAgent:
         run = FakeRun(self, f"{spec['workload']}-{len(self.runs)}", spec, list(range(self._pods)))
         self.submitted(run)
         self.runs.append(run)
-        return run.about()
+        return run.about().to_json()
 
     def _find(self, request: dict[str, Any]) -> dict[str, Any]:
-        run = self._run(request["run"])
-        return {**run.about(), "over": run.ended is not None}
+        return self._run(request["run"]).about().to_json()
 
     def _read(self, request: dict[str, Any]) -> dict[str, Any]:
         run, pod = self._run(request["run"]), request["pod"]
         if "file" in request:
             if pod in run.unread:
                 raise run.unread[pod]
-            rest = run.files.get((pod, request["file"]), b"")[request["offset"] :]
-            data = rest[: request["most"]]
-            frames = [[1, base64.b64encode(data).decode()]] if data else []
-            return {"frames": frames, "next": request["offset"] + len(data), "skipped": 0, "over": not data}
+            data = run.files.get((pod, request["file"]), b"")[request["offset"] :][: request["most"]]
+            frames = ((1, data),) if data else ()
+            return dict(wire.to_json(Output(frames, request["offset"] + len(data), 0, over=not data)))
         with self.changed:
             while True:
                 piece = run.piece(pod, request["offset"], request["most"], request.get("since", 0.0))
-                news = piece["frames"] or piece["skipped"] or piece["over"] or not request["wait"]
-                if pod in run.broken and pod not in run.silent and not piece["frames"]:
+                news = piece.frames or piece.skipped or piece.over or not request["wait"]
+                if pod in run.broken and pod not in run.silent and not piece.frames:
                     raise run.broken[pod]
                 if self._closing or (news and pod not in run.silent):
-                    return piece
+                    return dict(wire.to_json(piece))
                 self.changed.wait(PATIENCE)
 
     def _begin(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import tracemalloc
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,74 +13,69 @@ from agent.client import RunEnd, RunInfo
 from agent.commands.exec import MOST_KEPT, MOST_KEPT_OF_ALL, FoldedOutput
 from agent.decide.ending import JobEnd
 from agent.lifecycle.waits import REPORT_SECONDS
+from agent.testing import FakeCluster
 from tests.commands.conftest import Call, Shown, Type
-from tests.commands.server import FakeAgent, FakeRun
+from tests.commands.server import FakeAgent
 
 
-def life(outputs: list[bytes], errors: dict[int, bytes] | None = None, **end: Any) -> Callable[[FakeRun], None]:
-    """What pods print, from the last to the first, and how it ends."""
-
-    def live(run: FakeRun) -> None:
-        run.pods = run.outputs = list(range(len(outputs)))
-        for pod in reversed(run.pods):
-            run.say(pod, outputs[pod])
-            if errors and pod in errors:
-                run.say(pod, errors[pod], stream=2)
-            run.say(pod, b"the agent's own\n", stream=3)
-        run.end(**end)
-
-    return live
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(pods=4) as cluster:
+        yield cluster
 
 
-def test_equal_output_is_shown_once(agent: FakeAgent, call_command: Call) -> None:
+def test_equal_output_is_shown_once(cluster: FakeCluster, call_command: Call) -> None:
     """How it is shown: tests/decide/test_folding.py."""
-    agent.submitted = life([b"a\nb\n", b"c\n", b"a\nb\n", b"a\nb\n"], {1: b"oh\n", 3: b"oh\n"})
+    same = dict.fromkeys((0, 2, 3), "a\nb\n")
+    cluster.will_end(output={**same, 1: "c\n"}, errors={1: "oh\n", 3: "oh\n"})
     out = "== pods 0,2-3 ==\na\nb\n== pod 1 ==\nc\n"
-    assert call_command("exec", "--", "x") == (0, out, "1,3: oh\n")
+    assert call_command("exec", "--", "x", env=here(cluster)) == (0, out, "1,3: oh\n")
 
 
-def test_output_that_cannot_be_shown_is_in_the_logs(agent: FakeAgent, type_command: Type) -> None:
+def test_output_that_cannot_be_shown_is_in_the_logs(cluster: FakeCluster, type_command: Type) -> None:
     """It is shown when the run is over."""
-    agent.submitted = life([b"x\n"] * 4)
+    cluster.will_end(output="x\n")
     with open("/dev/full", "wb") as full:
-        code, _, err = type_command("exec", "x", stdout=full).end()
-    assert (code, err.splitlines()[1:]) == (73, ["  exec-0 is over: a4-agent logs exec-0"])
+        code, _, err = type_command("exec", "x", env=here(cluster), stdout=full).end()
+    run = cluster.runs[0].info.id
+    assert (code, err.splitlines()[1:]) == (73, [f"  {run} is over: a4-agent logs {run}"])
 
 
-def test_a_failure(agent: FakeAgent, call_command: Call) -> None:
-    agent.submitted = life(
-        [b"", b"", b"", b"x\n"], code=7, what="exec ended with exit code 7", codes={0: 0, 1: 7, 2: 7, 3: 0}
-    )
-    assert call_command("exec", "x") == (7, "3: x\n", "a4-agent: pods 1-2: exit code 7\n")
+def test_a_failure(cluster: FakeCluster, call_command: Call) -> None:
+    cluster.will_end(code={1: 7, 2: 7}, output={3: "x\n"})
+    assert call_command("exec", "x", env=here(cluster)) == (7, "3: x\n", "a4-agent: pods 1-2: exit code 7\n")
 
 
-def test_a_pod_that_is_lost(agent: FakeAgent, call_command: Call) -> None:
-    agent.submitted = life(
-        [b"x\n", b"x\n"], code=75, what="a pod was lost", origin="agent", codes={0: 0}, lost={1: "not heard for 30 s"}
-    )
-    code, out, err = call_command("exec", "x")
-    assert (code, out) == (75, "0-1: x\n")
-    assert err.splitlines()[-3:] == [
-        "a4-agent: pod 1: lost: not heard for 30 s",
-        "a4-agent: exec-0 ended with exit code 75: a pod was lost",
-        "  logs: a4-agent logs exec-0",
-    ]
+def test_a_pod_that_is_lost(cluster: FakeCluster, call_command: Call) -> None:
+    cluster.will_end(output="x\n", lost=[1])
+    code, out, err = call_command("exec", "x", env=here(cluster))
+    assert (code, out) == (75, "0: x\n")
+    run = cluster.runs[0].info.id
+    _, lost, ended, why, logs = err.splitlines()
+    assert lost.startswith("a4-agent: pod 1: lost: silent for ")
+    assert ended == f"a4-agent: {run} ended with exit code 75: pods were lost during x"
+    assert (why.startswith("  pod 1, "), logs) == (True, f"  logs: a4-agent logs {run}")
 
 
-def test_one_pod_is_shown_as_it_is(agent: FakeAgent, call_command: Call) -> None:
-    agent.submitted = life([b"a\n\nb"], {0: b"warning"})
-    assert call_command("exec", "--hosts", "0", "x") == (0, "a\n\nb", "warning")
+def test_one_pod_is_shown_as_it_is(cluster: FakeCluster, call_command: Call) -> None:
+    cluster.will_end(output="a\n\nb", errors="warning")
+    assert call_command("exec", "--hosts", "0", "x", env=here(cluster)) == (0, "a\n\nb", "warning")
 
 
-def test_as_json(agent: FakeAgent, call_command: Call) -> None:
-    agent.submitted = life([b"a\xff\n", b""], {1: b"oh\n"}, code=1, what="it failed", codes={0: 0}, lost={1: "gone"})
-    code, out, err = call_command("exec", "--json", "x")
+def test_as_json(cluster: FakeCluster, call_command: Call) -> None:
+    cluster.will_end(code={0: 1}, output="a\udcff\n", errors={0: "oh\n"}, lost=[1])
+    code, out, err = call_command("exec", "--json", "--nodes", "2", "x", env=here(cluster))
+    names = [f"job-workload-0-{pod}.job.default.svc.cluster.local" for pod in range(2)]
     assert json.loads(out) == [
-        {"pod": 0, "name": "job-0.local", "code": 0, "stdout": "a\ufffd\n", "stderr": ""},
-        {"pod": 1, "name": "job-1.local", "code": None, "stdout": "", "stderr": "oh\n"},
+        {"pod": 0, "name": names[0], "code": 1, "stdout": "a\ufffd\n", "stderr": "oh\n"},
+        {"pod": 1, "name": names[1], "code": None, "stdout": "", "stderr": ""},
     ]
-    assert code == 1
-    assert "pod 1: lost: gone" in err
+    assert code == 75
+    assert "pod 1: lost: silent" in err
+
+
+def here(cluster: FakeCluster) -> dict[str, str]:
+    return {"A4_RUN_DIR": cluster.run_dir}
 
 
 def test_unfolded(agent: FakeAgent, type_command: Type) -> None:
