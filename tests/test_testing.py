@@ -96,9 +96,10 @@ def test_an_hour_passes_at_once(cluster: FakeCluster, client: agent.Client) -> N
 
 def test_each_life_takes_the_next_that_was_said(cluster: FakeCluster, client: agent.Client) -> None:
     cluster.will_end("lives", code=75)
-    cluster.will_end("lives")
+    cluster.will_end("lives", result={"warnings": ["a warning"]})
     assert ended(client, name="lives", lives=1).end.code == 0
-    assert [life.verdict.code for life in client.result("lives").lives] == [75]
+    result = client.result("lives")
+    assert ([life.verdict.code for life in result.lives], result.warnings) == ([75], ("a warning",))
 
 
 def test_a_lost_pod(cluster: FakeCluster, client: agent.Client) -> None:

@@ -81,7 +81,6 @@ class FakeCluster:
         self._awaited: set[str] = set()
         """Runs for whose end a client waits, or has waited."""
         self._log = io.StringIO()
-        self._before = os.environ.get("A4_RUN_DIR")
 
     def __enter__(self) -> FakeCluster:
         self._home = tempfile.mkdtemp(prefix="a4-")
@@ -93,12 +92,13 @@ class FakeCluster:
         except BaseException:
             self._end()
             raise
+        self._before = os.environ.get("A4_RUN_DIR")
         os.environ["A4_RUN_DIR"] = self.run_dir
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        os.environ.pop("A4_RUN_DIR")
+        os.environ.pop("A4_RUN_DIR", None)
         if self._before is not None:
             os.environ["A4_RUN_DIR"] = self._before
         self._loop.post(self._loop.stop)
@@ -210,9 +210,8 @@ class FakeCluster:
         """
         self._check_pods({*lost, *(i for each in (code, output, errors) if isinstance(each, Mapping) for i in each)})
         if unknown := (result or {}).keys() - Result._fields:
-            raise UsageError(
-                f"result.json has no {', '.join(sorted(unknown))}", "docs/result.schema.json has all fields"
-            )
+            names = ", ".join(sorted(unknown))
+            raise UsageError(f"result.json has no {names}", "docs/result.schema.json has all fields")
         self._say(called, Outcome(code, output, errors, seconds, files or {}, result or {}, frozenset(lost)))
 
     def will_go_on(self, called: str = "", *, output: str | Mapping[int, str] = "") -> None:
@@ -310,5 +309,5 @@ class FakeCluster:
         if path.rpartition("/")[2] != RESULT:
             return text
         data = json.loads(text)
-        outcome = self._lives.get(data["run"], Outcome())
-        return json.dumps({**data, **outcome.result}) if outcome.result else text
+        last = next((outcome for life, outcome in reversed(self._lives.items()) if run_of(life) == data["run"]), None)
+        return json.dumps({**data, **last.result}) if last and last.result else text

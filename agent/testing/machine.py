@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +115,10 @@ class CommandChannel:
 
     def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
         def heard(data: bytes) -> None:
-            request = json.loads(data)
-            self._asked[request["id"]] = request
-            self._machine.loop.go_on(self._machine.waited(request))
+            with suppress(ValueError, KeyError, TypeError):  # the agent closes the connection of who asks that
+                request = json.loads(data)
+                self._asked[request["id"]] = request
+                self._machine.loop.go_on(self._machine.waited(request))
             self._machine.call(partial(line, data))
 
         def came(data: bytes) -> None:
