@@ -70,7 +70,7 @@ def _entry(name: str, kind: Any) -> Iterator[str]:
     if is_record(kind) and name not in ELSEWHERE:
         texts = {**field_texts(kind), **rows}
         for field, shown in _signature(kind).parameters.items():
-            yield _item("  * ", _code(shown), f": {_prose(texts[field])}" if field in texts else "")
+            yield _item("    * ", _code(shown), f": {_prose(texts[field])}" if field in texts else "")
     members: dict[str, Any] = {}
     for base in kind.__mro__ if kind.__module__.startswith("agent.") else ():
         members |= {member: found for member, found in vars(base).items() if member not in members}
@@ -78,7 +78,7 @@ def _entry(name: str, kind: Any) -> Iterator[str]:
     for member, found in members.items():
         function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
         if not member.startswith("_") and member not in hidden and inspect.isfunction(function) and function.__doc__:
-            yield from _function("  * ", member, function, called=not isinstance(found, property))
+            yield from _function("    * ", member, function, called=not isinstance(found, property))
 
 
 def _function(bullet: str, name: str, function: Any, *, called: bool = True) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _function(bullet: str, name: str, function: Any, *, called: bool = True) -> 
     returned = inspect.signature(function).return_annotation
     arrow = "" if returned in ("None", inspect.Signature.empty) else f" → `{returned}`"
     yield _item(bullet, name + _code(_signature(function)) * called, f"{arrow}. {about}")
-    yield from (_item(f"  {bullet}", parameter, f": {row}") for parameter, row in rows.items())
+    yield from (_item(f"    {bullet}", parameter, f": {row}") for parameter, row in rows.items())
 
 
 def _item(bullet: str, code: str, rest: str) -> str:
