@@ -17,7 +17,7 @@ from agent import wire
 from agent.clinic.interface import Question, as_evidence, diagnose
 from agent.clinic.sources import catalogue
 from agent.clinic.sources.catalogue import SOURCES
-from agent.clinic.sources.dump import read_dump
+from agent.clinic.sources.dump import is_dump, read_dump
 from agent.clinic.sources.processes import roles
 from agent.clinic.sources.ras import read_ras, since
 from agent.clinic.sources.recorder import read_hooked, read_recorder
@@ -150,6 +150,13 @@ def test_what_is_no_recorder_says_so(text: str, why: str) -> None:
     found = read_recorder(text)
     assert found.groups == ()
     assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"), [("dump-7", True), ("dump-", False), ("dump-7.tmp", False), ("dump-²", False)]
+)
+def test_names_of_dumps(name: str, whole: bool) -> None:
+    assert is_dump(name) is whole
 
 
 def test_a_dump_is_read_without_running_what_it_holds() -> None:

@@ -293,6 +293,15 @@ def test_what_a_run_left_and_nobody_can_read_ends_the_run_alone(index: int, stat
     assert world.asleep(), world.dump()
 
 
+def test_a_file_beside_those_of_ranks_ends_nothing() -> None:
+    """`int` takes no superscript, though it is a digit."""
+    world = FakeWorld(3, "script", life=Life(0, 20))
+    world.until_event("run-started")
+    world.pod(1).agent.files[f"/run/a4-agent/runs/{world.pod(0).state()['run']['id']}/ranks/²"] = ""
+    world.run()
+    assert set(world.codes().values()) == {0}, world.dump()
+
+
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_part_that_never_comes_to_its_end_keeps_no_pod(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = FakeWorld(4, "script", life=Life(0, 100))

@@ -83,13 +83,13 @@ def dumps_in(directory: str) -> list[str]:
         for entry in os.scandir(directory):
             with suppress(OSError):  # it is gone
                 written[entry.name] = entry.stat().st_mtime
-    newest = max((at for name, at in written.items() if name.isdigit()), default=0.0)
+    newest = max((at for name, at in written.items() if name.isdecimal()), default=0.0)
     return sorted(name for name, at in written.items() if is_dump(name) and at >= newest)
 
 
 def is_dump(name: str) -> bool:
     """Is that the name of a whole dump, in the directory that torch was told?"""
-    return name.startswith(DUMP_PREFIX) and name.removeprefix(DUMP_PREFIX).isdigit()
+    return name.startswith(DUMP_PREFIX) and name.removeprefix(DUMP_PREFIX).isdecimal()
 
 
 def read_dump(data: bytes) -> Recorded:

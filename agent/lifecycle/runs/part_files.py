@@ -75,7 +75,7 @@ class PartFiles:
     def _ranks(self) -> dict[int, RankEnd]:
         """How each rank of this pod ended, by its own file: the first thing that counts for the verdict."""
         found = self._machine.read_ends(self._context.ranks_dir, MOST_NOTES)
-        return {int(name): parse_rank(text) for name, text in found.items() if name.isdigit()}
+        return {int(name): parse_rank(text) for name, text in found.items() if name.isdecimal()}
 
     def is_ending(self, output: str) -> bool:
         """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
