@@ -131,6 +131,7 @@ REFUSED: list[tuple[Family, int, int, Mapping[str, str], list[str]]] = [
     (QWEN3, 2, 8, {"PAI_WORKSPACE_ROOT": "/mnt/my files"}, ["PAI_WORKSPACE_ROOT='/mnt/my files' should be"]),
     (QWEN3, 2, 8, {"CKPT_PRECISION": "fp16"}, ["bf16, the only one"]),
     (QWEN3, 2, 8, {"MODEL_PARALLEL_ARGS": "$(reboot)"}, ["MODEL_PARALLEL_ARGS='$(reboot)' should be"]),
+    (QWEN3, 2, 8, {"MODEL_PARALLEL_ARGS": "--tensor-model-parallel-size 0"}, ["MODEL_PARALLEL_ARGS='--tensor-mo"]),
     (QWEN3, 2, 8, {"A4_CONVERT_ON": "some"}, ["A4_CONVERT_ON='some' should be one of lead, all"]),
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from agent.decide.words import count_text
 from agent.workloads.pai_megatron.arguments import iterations
 from agent.workloads.pai_megatron.models import Size
 
-PARALLEL_ARGS = r"(--[a-z]+(-[a-z]+)* [0-9]{1,4} ?)+"
+PARALLEL_ARGS = r"(--[a-z]+(-[a-z]+)* [1-9][0-9]{0,3} ?)+"
 
 
 class RunGpus(NamedTuple):
@@ -97,11 +97,8 @@ def _wrong_batch(values: Mapping[str, str], gpus: RunGpus) -> Iterator[str]:
 
 def _wrong_length(values: Mapping[str, str]) -> Iterator[str]:
     sft = values["SFT"] == "true"
-    length, warmup, unit = (
-        iterations(values),
-        _of(values, "WARMUP_TOKENS"),
-        _of(values, "GLOBAL_BATCH_SIZE") * _of(values, "SEQ_LEN"),
-    )
+    length, warmup = iterations(values), _of(values, "WARMUP_TOKENS")
+    unit = _of(values, "GLOBAL_BATCH_SIZE") * _of(values, "SEQ_LEN")
     if not sft and not length:
         yield (
             f"MP_TRAIN_TOKENS={values['TRAIN_TOKENS']} is less than one iteration of GLOBAL_BATCH_SIZE × SEQ_LEN = "
@@ -127,9 +124,6 @@ def wrong_conversion(size: Size, own: str, gpus: RunGpus, *, on_all: bool) -> st
     if have and needed and have % needed == 0:
         return ""
     where = "on all pods" if on_all else "on one pod"
-    remedy = (
-        "A4_CONVERT_ON=all"
-        if not on_all and gpus.total % needed == 0
-        else "MODEL_PARALLEL_ARGS for fewer, or other pods"
-    )
+    all_can = not on_all and gpus.total % needed == 0
+    remedy = "A4_CONVERT_ON=all" if all_can else "MODEL_PARALLEL_ARGS for fewer, or other pods"
     return f"the convertor of {size.model} needs a multiple of {needed} GPUs and has {have} {where}: set {remedy}"
