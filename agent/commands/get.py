@@ -9,7 +9,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
@@ -158,9 +158,12 @@ def _fetch_files(run: RunInfo, patterns: Sequence[str], opened: Open) -> int:
     found = 0
     for pod in run.pods:
         ssh = [] if alone else ["ssh", "-F", directory.ssh_config, run.names[pod]]
-        into = f"files/{_of(pod)}"
-        found += fetch(pod, ssh, patterns, here, lambda name, into=into: opened(f"{into}/{name}", empty=True))  # type: ignore[misc]
+        found += fetch(pod, ssh, patterns, here, partial(_open_below, opened, f"files/{_of(pod)}"))
     return found
+
+
+def _open_below(opened: Open, folder: str, name: str) -> AbstractContextManager[BinaryIO]:
+    return opened(f"{folder}/{name}", empty=True)
 
 
 def _of(pod: int) -> str:
