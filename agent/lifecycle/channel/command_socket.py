@@ -86,6 +86,7 @@ class CommandSocket:
             else:
                 channel.send(written)
 
+        # Only now: the refusal needs the number of the request, which stands in the line.
         if len(line) > MOST_REQUEST:
             answer(refusal(too_large(len(line))))
             return

@@ -132,6 +132,7 @@ class Roster:
 
         for peer in self.peers.values():
             peer.clocks.clear()
+        # Three, because one may wait for a busy agent: the quickest answer has the least error, and `min` goes by that.
         for after in (0.0, 0.1, 0.2):
             self._machine.later(after, ask)
         self._machine.later(0.5, lambda: done({i: min(peer.clocks) for i, peer in self.peers.items() if peer.clocks}))
@@ -157,6 +158,7 @@ class Roster:
         if not self._lets_in or peer.closed:
             self.drop(index, reason)
             return
+        # Without a channel the next try is under way: a second chain of tries would dial the pod twice as often.
         tries = peer.link.channel is None
         peer.link.detach()
         self._set_lost(peer, reason)
@@ -244,6 +246,7 @@ class Roster:
         self._note(peer, problem)
         if self._closed or peer.closed:
             return
+        # MOST_GROWTHS, because 1.5 ** 1751 is an OverflowError: half an hour of tries at a pod that stays away.
         pause = min(FIRST_SECONDS * GROWTH ** min(peer.attempts, MOST_GROWTHS), MOST_SECONDS)
         peer.attempts += 1
         # The loop waits, not tenacity, and what is random keeps a thousand peers from being tried at the same moment.
@@ -291,6 +294,7 @@ class Roster:
     def _line(self, peer: Peer, channel: Channel, line: bytes) -> None:
         """What cannot be read at all may be a broken channel, which is replaced. What can be read and makes no sense is
         another release, which no new channel would mend: that worker is lost."""
+        # What a replaced channel still brings comes again on the new one.
         if peer.link.channel is not channel:
             return
         try:
@@ -343,9 +347,9 @@ class Roster:
             self.lose(peer, "its agent was started anew after the plan was made")
             return
         if anew:  # nothing that was said to the one before counts
-            channel, peer.link.channel = peer.link.channel, None
-            peer.link = Link()
+            channel = peer.link.channel
             assert channel is not None
+            peer.link = Link()
             peer.link.attach(channel)
         peer.nonce = nonce
         peer.connected = True
@@ -376,6 +380,7 @@ class Roster:
         now = self._machine.now()
         late = self._own_beats.beat(now)
         for peer in self.peers.values():
+            # Before the judgement: else a pod that thaws would lose all others at once.
             peer.link.excuse(late, now)
             silent = peer.link.silent(now)
             if peer.connected and silent > SILENT_BEATS * self._beat:

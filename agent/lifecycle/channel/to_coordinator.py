@@ -129,6 +129,7 @@ class ToCoordinator:
         self._tell.failed(PeerLost(what, "do all pods run the same release?"))
 
     def _line(self, channel: Channel, line: bytes) -> None:
+        # First: an agent that stood still may find an acknowledgement here that came in time, and is read too late.
         self._pod.fence.judge()
         try:
             found = messages.decode(line)
@@ -180,6 +181,7 @@ class ToCoordinator:
         if found.get("knows") != self._pod.nonce:
             found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
         self.link.take(found, self._machine.now())
+        # Before the rest: pod 0 passes over all that comes on a channel before its hello.
         self.mention(messages.Hello(messages.CHANNEL_VERSION, self._pod.nonce, __version__))
         self.link.resend()
         self._tell.greeted()
