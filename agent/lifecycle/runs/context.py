@@ -34,6 +34,7 @@ def run_context(
     """What a launch on this pod may depend on. `plan`: of the pods that take part; `python`: the agent's own; `cores`:
     those of this pod. Raises UsageError."""
     wanted = spec.env.get("MASTER_PORT", str(settings.master_port))
+    # isascii, because "²".isdigit() holds and int("²") raises.
     if not (wanted.isascii() and wanted.isdigit() and 0 < (port := int(wanted)) < 65536):
         raise UsageError(f"MASTER_PORT={wanted} (of the shell) is not a port")
     # A rank of an earlier life that is still there somewhere must not find the store of this one.

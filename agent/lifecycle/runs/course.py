@@ -148,14 +148,16 @@ class Course(NamedTuple):
         told = told or is_told(end)
         # Ranks that have only missed another one have a cause elsewhere.
         explains = self.phase is Phase.FAILING and not is_told(end)
+        # Once a process has failed and every pod has answered, what comes later is a consequence of that.
         if self.first is None or self.silent or explains:
             self = self._replace(cause=merged(self.cause, end))
         if self.phase >= Phase.SAVING:
             return self
-        by_lead = self.led and self.lead in self.open
-        in_order = by_lead and not self.may_start_again
-        phase = Phase.SAVING if told else Phase.LEAD_ENDS if in_order else Phase.ALL_END
-        return self._replace(told=told, with_ranks=self.open if told and self.led else self.with_ranks).to(phase)
+        if told:
+            with_ranks = self.open if self.led else self.with_ranks
+            return self._replace(told=True, with_ranks=with_ranks).to(Phase.SAVING)
+        by_lead = self.led and self.lead in self.open and not self.may_start_again
+        return self.to(Phase.LEAD_ENDS if by_lead else Phase.ALL_END)
 
     def given_up(self) -> Course:
         """Pods that were told to end have had their time, but for those that may not have heard it."""

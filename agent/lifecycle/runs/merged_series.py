@@ -75,6 +75,7 @@ def _by_step(lines: list[SeriesLine]) -> list[tuple[int, list[float]]]:
             at_step.setdefault(step, []).append(value)
     most = max(map(len, at_step.values()), default=0)
     common = [step for step in sorted(at_step) if 2 * len(at_step[step]) >= most]
+    # Three curves share the points.
     begins = set(common[:: max(1, -(-len(common) // (MOST_POINTS // 3)))])
     groups: list[tuple[int, list[float]]] = []
     for step in sorted(at_step):

@@ -102,7 +102,12 @@ class Parts:
         if self._waiting.pop(run_id, None):
             self._say(messages.Done(run_id, PartEnd(None)))
         elif part := self._parts.get(run_id):
-            part.kill() if hurry else part.tell() if told else part.stop()
+            if hurry:
+                part.kill()
+            elif told:
+                part.tell()
+            else:
+                part.stop()
 
     def stop_all(self, done: Callable[[], None], *, told: bool = False, most: float | None = None) -> None:
         """End every part; `done` when none is left, at once if there is none, or when that has taken too long: `most`
@@ -147,8 +152,7 @@ class Parts:
             left = ", ".join(run_id for run_id, part in self._parts.items() if not part.over)
             self._pod.log.error(f"this pod's part of {left} does not end, and is left behind")
             self._parts = {}
-            done, self._when_idle = self._when_idle, None
-            done()
+            self._done_if_idle()
 
     def _prune(self) -> None:
         """Room for one more run: the oldest go, but never one that goes on."""
@@ -175,6 +179,7 @@ class Parts:
         """Op `read` for this pod. Answers later when `wait` is set and there is nothing new yet."""
         run_id, name = str(fields.get("run", "")), str(fields.get("file", ""))
         running = self._running(run_id)
+        # Both come from a client: beyond 63 bits `seek` raises OverflowError.
         offset, since = min(max(0, int(fields.get("offset", 0))), 1 << 62), float(fields.get("since", 0.0))
         agent = self._pod.nonce[:AGENT_CHARACTERS]
         if fields.get("agent", agent) not in ("", agent):
@@ -188,6 +193,7 @@ class Parts:
         if piece is None:
             answer(refusal(MissingProgram(f"no run named {run_id!r} on {self._pod.where(self._pod.settings.index)}")))
         elif running and fields.get("wait") and not piece.frames and not piece.skipped:
+            # Without `wait`: what is there then is the answer, also if it is nothing.
             again = {**fields, "offset": piece.next, "agent": agent, "since": 0.0, "wait": False}
             running.output.when_more(lambda: self.read(again, answer))
         elif not running and not piece.frames and self._pod.state.has_lives(run_id):

@@ -212,8 +212,7 @@ class RunPart:
         self._files.make(self.marks)
         launch = self.workload.launch(context)
         port = launch.port if launch is not None else 0
-        holder = self._machine.port_holder(pod.known.interface.address, port) if port else ""
-        if holder:
+        if port and (holder := self._machine.port_holder(pod.known.interface.address, port)):
             what = f"MASTER_PORT {port} on {pod.where(context.index)} is taken by {holder}"
             raise SystemFault(what, "end it, or set another MASTER_PORT")
         self._fence.start()
@@ -348,6 +347,7 @@ class RunPart:
         if read_rest is None:
             self._finish(end)
         else:
+            # Where no thread can be had the loop reads: the run has to come to its end.
             self._machine.aside(read, self._finish, lambda why: self._finish(read()))
 
     def _part_end(self, status: int) -> PartEnd:
