@@ -59,6 +59,7 @@ class Coordinator:
         events = PodEvents(
             message=self._message,
             lost=self._worker_lost,
+            # A lambda, as Forming needs the roster and is made after it.
             greeted=lambda index, anew: self._forming.greeted(index, anew),
             told=self.parts.told,
             printed=self.parts.printed,
@@ -167,6 +168,7 @@ class Coordinator:
         self._announcement.confirmed(index)
         if self._phase is not JobPhase.LEAVING:
             self.roster.lost.note(index, reason)
+        # Before the runs hear of it, after which none waits for this pod.
         if self._bookings.waits_for(index):
             self.roster.keep_out(index)
         self._forget(index)

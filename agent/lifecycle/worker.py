@@ -97,6 +97,7 @@ class Worker:
         """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
         self._preparing.prepare()
         self._commands.open()
+        # Before sshd: a session that finds no FIFOs ends, and pod 0 has to come again.
         self.coordinator.accept()
         self._preparing.start_sshd(self._can_be_heard)
         self._preparing.gather_facts(lambda facts: self._introduce() if self.coordinator.met else None)
@@ -271,7 +272,10 @@ class Worker:
         self._life = Life.ENDING
         self._own_end = end = masked(end, self._pod.log.masked)  # the coordinator may not know our secrets yet
         self._exit = self._exit or end
-        self._pod.log.error(f"this pod ends: {end}", end) if self._end is not None else self._leaving.report_end(end)
+        if self._end is not None:
+            self._pod.log.error(f"this pod ends: {end}", end)
+        else:
+            self._leaving.report_end(end)
         self._say(messages.Stopping(end))
         self.parts.stop_all(self._give_up, told=is_told(end))
 

@@ -44,6 +44,7 @@ class Leaving:
             run=run_id,
             code=code,
         )
+        # In place: Kubernetes mounts this file alone, and nothing can be renamed onto a mount.
         pod.state.attempt(TERMINATION_LOG, lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")

@@ -37,6 +37,7 @@ def keep_plan(pod: Pod, plan: Plan) -> None:
     pod.write(HOSTFILE_ONE_PER_NODE, hostfile(names, 1))
     pod.write(RANK_ORDER, rank_order(plan))
     pod.write(HOSTNAMES_ORDER, "".join(f"{name}\n" for name in names))
+    # DNS may name the address of a pod that was replaced until its TTL is over.
     if pod.settings.lives and not pod.alone:
         pod.write(f"{pod.dir.ssh}/{ADDRESSES}", addresses(plan, pod.settings.ssh_port), 0o600)
     pod.write(pod.dir.plan, json.dumps(plan.to_json(), indent=1) + "\n", 0o600)
