@@ -62,6 +62,7 @@ class RasSource(WhySource):
                 text = ask_ras(address, look.at_most(DUMP_SHARE))
             except NoAnswer as error:
                 why = why or str(error)
+                # Nobody listens there, and a second question would not change that.
                 if "refused" in why:
                     break
                 continue
@@ -108,6 +109,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def ask_ras(address: str, seconds: float) -> str:
     """The answer to STATUS, as JSON where this NCCL has it, else as text; `seconds` may pass without a byte of it. NCCL
     closes the connection after it. Raises NoAnswer."""
+    # NCCL's limit is the shorter: it then says what it has of the ranks that answer.
     asked = b"CLIENT PROTOCOL 2\nTIMEOUT %d\nSET FORMAT json\nVERBOSE STATUS\n" % max(1, int(seconds) - 1)
     try:
         with socket.create_connection(parse_address(address), timeout=seconds) as peer, peer.makefile("rb") as answer:
@@ -171,7 +173,7 @@ def _communicator(data: Mapping[str, Any]) -> RasCommunicator:
     totals = {rank: sum(of_rank.values()) for rank, of_rank in counts.items()}
     differ = len({tuple(sorted(of_rank.items())) for of_rank in counts.values()}) > 1
     least = min(totals.values(), default=0)
-    behind = {rank for rank, total in totals.items() if differ and (total == least or len(set(totals.values())) == 1)}
+    behind = {rank for rank, total in totals.items() if differ and total == least}
     known = [_rank(one) for one in ranks]
     odd = [one for one in known if one.rank in behind or one.status != "running"]
     words = ["INCOMPLETE"] * bool(missing) + ["MISMATCH"] * differ
@@ -237,6 +239,7 @@ def _from_text(text: str) -> Ras:
             gone.append(RasRank(-1, int(found[1]), found[2], "dead" if heading == "DEAD" else "unresponsive"))
         elif current:
             blocks[current][2].append(line)
+    # Columns: group, comms, nodes, ranks per node, ranks per comm, ranks in group, status, errors.
     size = max((int(one) for one in re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +(\d+) +\d+ +[A-Z]", text)), default=0)
     communicators = tuple(_block(name, status, size, body) for name, status, body in blocks.values())
     table = re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +[\d-]+ +[\d-]+ +\S+ +([A-Z,]+) *$", text)

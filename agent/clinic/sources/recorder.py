@@ -223,6 +223,7 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
         started=None if _is_hooked(entries[-1]) else started if started is not None else 0 if timed else None,
         recent=_recent([_operation(entry, "collective_seq_id") for entry in collectives], completed),
         sends=tuple(_operation(entry, "p2p_seq_id") for entry in sends)[:MOST_RECENT],
+        # torch's word for a group that was given no description.
         description=_group(entries[-1])[1].replace("undefined", ""),
     )
     return _with_config(found, _mapping(data.get("pg_config")))
