@@ -36,6 +36,7 @@ class JobKeys(NamedTuple):
         return Ed25519PrivateKey.from_private_bytes(seed)
 
     def __repr__(self) -> str:
+        # NamedTuple's own would show the secret in a traceback.
         return f"JobKeys(epoch={self.epoch!r})"
 
 

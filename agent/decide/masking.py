@@ -17,6 +17,7 @@ from agent.cutting import visible
 MARK = "***"
 LEAST_LENGTH = 8
 """Shorter values, and shorter lines of a longer value, are common words and not masked."""
+# Of Python's quote_plus, of its quote, of JavaScript's encodeURIComponent.
 _RESERVED = (rb"[^A-Za-z0-9_.~-]", rb"[^A-Za-z0-9_.~/-]", rb"[^A-Za-z0-9_.~!'()*-]")
 _URL_SAFE = str.maketrans("+/", "-_")
 _BASE64_LINE = 76
