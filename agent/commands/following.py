@@ -57,6 +57,7 @@ class RunFollower:
         for number, action in ((signal.SIGINT, self._end), (signal.SIGTERM, self._end), (signal.SIGHUP, self._leave)):
             # Under nohup, or in the background of a script, a signal is ignored on purpose.
             if signal.getsignal(number) is not signal.SIG_IGN:
+                # The inner call returns the handler that is put back at the end.
                 later(signal.signal, number, signal.signal(number, action))
         return self
 
@@ -98,11 +99,8 @@ class RunFollower:
             say("the agent has not answered yet: a run that it starts is ended at once; interrupt again to leave")
             return
         self._cancel()
-        say(
-            "ending the run on every pod; interrupt again to kill it at once"
-            if times == 1
-            else "killing the run; interrupt again to stop waiting for it"
-        )
+        kills = "killing the run; interrupt again to stop waiting for it"
+        say(kills if times > 1 else "ending the run on every pod; interrupt again to kill it at once")
 
     def _cancel(self) -> None:
         """Ask for the end, without waiting for an answer: this may run inside a signal handler."""
@@ -183,7 +181,7 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
             with ProgressLine(lines.progress):
                 try:
                     ended = follower.follow(run, lines)
-                except BrokenPipeError:
+                except BrokenPipeError:  # what is left would go to the same reader
                     raise
                 except BaseException:  # a third Ctrl-C among them
                     lines.finish(None)
@@ -246,8 +244,5 @@ def tell_end(run: RunInfo, ended: RunEnd, unseen: int = 0) -> None:
 
 def _goes_on(run: str) -> str:
     """How to see more of a run that is left alone; without a name it may not have begun."""
-    return (
-        f"{run} is still running: a4-agent logs {run}"
-        if run
-        else "if the run has begun, it is still running: a4-agent status"
-    )
+    unnamed = "if the run has begun, it is still running: a4-agent status"
+    return f"{run} is still running: a4-agent logs {run}" if run else unnamed

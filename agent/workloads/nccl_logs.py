@@ -50,6 +50,7 @@ class Logged:
 
 def log_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables with which NCCL logs what is read here, but for NCCL_DEBUG_FILE, over those in `environ`."""
+    # TRACE prints what INFO does, and more.
     given = {"NCCL_DEBUG": "TRACE" if environ.get("NCCL_DEBUG", "").upper() == "TRACE" else "INFO"}
     subsystems = environ.get("NCCL_DEBUG_SUBSYS", "")
     if subsystems and not {"INIT", "ALL"} & set(subsystems.upper().split(",")):

@@ -116,6 +116,7 @@ def _entry(data: Any, number: int) -> KnownBaseline:
             _count(data["nodes"]),
             _count(data["gpus_per_node"]),
             str(data.get("type", "float")),
+            # nccl-tests write none, and root -1, for tests that have neither.
             "sum" if operation == "none" else operation,
             max(0, _count(data.get("root", 0), least=-1)),
             str(data.get("gpu_model") or ""),
