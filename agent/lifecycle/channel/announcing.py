@@ -41,7 +41,7 @@ class Announcement:
         shares, lease = self._pod.shares, self._pod.settings.lease
         known_only = self._pod.known.plan is not None or end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
         if known_only:
-            # A lease: a worker whose channel broke just now comes back within that time, or is lost and counts as told.
+            # A lease, because a worker whose channel broke just now is back by then, or is lost and counts as told.
             patience = shares.announce if signalled else max(lease, USUAL.announce)
         else:
             patience = SETTLE_SECONDS if signalled else EARLY_SECONDS  # workers most likely were told, too
@@ -57,13 +57,14 @@ class Announcement:
         """This worker has the result, or is gone, before there was one or since. One that does not stay is let go."""
         self._open.discard(index)
         if not self.stay:
+            # Its agent ends now, so nobody may dial it again, or take its broken channel for a loss.
             self._roster.drop(index, "it has the result")
         self._end_if_confirmed()
 
     def _time_is_up(self) -> None:
         if not self._goes_on:
             return
-        # Those without a nonce have never been there, so that nothing was missed.
+        # One without a nonce has never been there, so it has missed nothing.
         missed = [index for index in sorted(self._open) if self._roster.peers[index].nonce]
         if missed:
             self._pod.log.warning(f"the result was not confirmed by pods {', '.join(map(str, missed))}")

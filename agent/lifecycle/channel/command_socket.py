@@ -86,7 +86,7 @@ class CommandSocket:
             else:
                 channel.send(written)
 
-        # Only now: the refusal needs the number of the request, which stands in the line.
+        # After it was parsed, because the refusal needs the number of the request.
         if len(line) > MOST_REQUEST:
             answer(refusal(too_large(len(line))))
             return

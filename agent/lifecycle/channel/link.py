@@ -87,7 +87,7 @@ class Link:
     def say(self, message: Message) -> None:
         """Send a message that must arrive, now or after the next reconnection. Raises AgentError for one that is too
         long for the channel; the others go on."""
-        # Encoded first: a line that is refused must not take a number, as the peer takes nothing beyond a gap.
+        # Encoded first, because a line that is refused must not use up a number: the peer takes nothing after a gap.
         self.say_encoded(line_of(message))
 
     def say_encoded(self, line: bytes) -> None:
@@ -142,5 +142,5 @@ class Link:
         """Send a message that is encoded already, with its number and the `seen` of this moment."""
         if self.channel is not None:
             number = b',"seq":%d' % seq if seq else b""
-            # Into the encoded line: a message to a thousand peers is encoded once, and each link has its own numbers.
+            # Spliced in, because a message to a thousand peers is encoded once and each link has its own numbers.
             self.channel.send(line[:-2] + number + b',"seen":%d}\n' % self.seen)

@@ -88,7 +88,7 @@ def workers_of(pod: Pod) -> dict[int, Peer]:
     settings = pod.settings
     keys = JobKeys(pod.job.secret, settings.epoch)
     client = keys.client_private()
-    # exec, as not every login shell gives its place to a single command, and it would stay on each pod.
+    # exec, because some login shells do not become their only command, and would stay on each pod.
     command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
     peers = {}
     for index in range(1, settings.nnodes):

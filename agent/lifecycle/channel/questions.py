@@ -28,7 +28,7 @@ class Questions:
     def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         """Ask the peer; `answer` is called once. There is no time limit: the client that asked us has one."""
         self._last += 1
-        # First: it raises for a question that is too long, for whose answer nobody must wait then.
+        # Before it is noted, because one that is too long raises here, and nobody may wait for its answer.
         self._say(messages.Ask(self._last, op, fields))
         self._open[self._last] = answer
 

@@ -75,6 +75,7 @@ class Roster:
         """Begin to look for them. A pod that is alone looks for nobody."""
         if self._pod.alone:
             return
+        # Each channel takes three descriptors, and the usual limit is 1,024.
         self._machine.raise_file_limit()
         self.peers = workers_of(self._pod)
         self._look_up(list(self.peers.values()))
@@ -86,6 +87,7 @@ class Roster:
             # By the loop: runs count on it that nobody answers from inside the call that told him something.
             self._machine.later(0, lambda: self._tell.told(said))
         line = line_of(message(said))
+        # `filter` leaves out 0, this pod itself.
         for index in self.peers if indices is None else filter(None, indices):
             if not self.peers[index].lost:
                 self.peers[index].link.say_encoded(line)
@@ -132,7 +134,8 @@ class Roster:
 
         for peer in self.peers.values():
             peer.clocks.clear()
-        # Three, because one may wait for a busy agent: the quickest answer has the least error, and `min` goes by that.
+        # Three, because one may wait for a busy agent. The quickest has the least error, and `min` compares the trip
+        # first.
         for after in (0.0, 0.1, 0.2):
             self._machine.later(after, ask)
         self._machine.later(0.5, lambda: done({i: min(peer.clocks) for i, peer in self.peers.items() if peer.clocks}))
@@ -165,6 +168,7 @@ class Roster:
         peer.last_heard = peer.link.heard
         # Both sides begin anew: what was said meanwhile is for nobody.
         peer.link = Link()
+        # A pod that is lost twice, with nobody in its place in between, keeps its last nonce.
         peer.last_nonce, peer.nonce = peer.nonce or peer.last_nonce, ""
         peer.attempts = 0
         if not tries:
@@ -190,6 +194,7 @@ class Roster:
         peer.connected = False
         self._note(peer, Problem("agent", reason))
         peer.questions.give_up(refusal(PeerLost(f"{self._pod.where(peer.index)}, is lost: {reason}")))
+        # By the loop, because it may end this pod, and the caller has more to do.
         self._machine.later(0, self._look_who_hears)
 
     # Finding and connecting
@@ -225,6 +230,7 @@ class Roster:
 
         def ended(reason: str) -> None:
             if peer.link.channel is result:
+                # A channel without a hello may have been turned away by an agent that lives.
                 peer.hung_up = peer.connected
                 self._drop_channel(peer, reason)
 
@@ -246,7 +252,7 @@ class Roster:
         self._note(peer, problem)
         if self._closed or peer.closed:
             return
-        # MOST_GROWTHS, because 1.5 ** 1751 is an OverflowError: half an hour of tries at a pod that stays away.
+        # MOST_GROWTHS, because 1.5 ** 1751 raises OverflowError, which half an hour of tries at an absent pod reaches.
         pause = min(FIRST_SECONDS * GROWTH ** min(peer.attempts, MOST_GROWTHS), MOST_SECONDS)
         peer.attempts += 1
         # The loop waits, not tenacity, and what is random keeps a thousand peers from being tried at the same moment.
@@ -333,6 +339,7 @@ class Roster:
             )
             return
         nonce = str(found.get("nonce"))
+        # A pod that was cut off is back, but its index belongs to another pod now.
         if nonce in peer.former:
             end = JobEnd(Exit.TRY_AGAIN, "another pod has this pod's index now", self._pod.where(peer.index))
             peer.link.mention(message(messages.TellResult(end)))
@@ -380,7 +387,7 @@ class Roster:
         now = self._machine.now()
         late = self._own_beats.beat(now)
         for peer in self.peers.values():
-            # Before the judgement: else a pod that thaws would lose all others at once.
+            # Before the judgement, else a pod that thaws would lose all others at once.
             peer.link.excuse(late, now)
             silent = peer.link.silent(now)
             if peer.connected and silent > SILENT_BEATS * self._beat:

@@ -129,7 +129,7 @@ class ToCoordinator:
         self._tell.failed(PeerLost(what, "do all pods run the same release?"))
 
     def _line(self, channel: Channel, line: bytes) -> None:
-        # First: an agent that stood still may find an acknowledgement here that came in time, and is read too late.
+        # First, because an agent that stood still may read here, too late, an acknowledgement that came in time.
         self._pod.fence.judge()
         try:
             found = messages.decode(line)
@@ -181,7 +181,7 @@ class ToCoordinator:
         if found.get("knows") != self._pod.nonce:
             found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
         self.link.take(found, self._machine.now())
-        # Before the rest: pod 0 passes over all that comes on a channel before its hello.
+        # Before the rest, because pod 0 drops all that comes on a channel before its hello.
         self.mention(messages.Hello(messages.CHANNEL_VERSION, self._pod.nonce, __version__))
         self.link.resend()
         self._tell.greeted()
@@ -211,6 +211,7 @@ class ToCoordinator:
             return
         pod, settings, silent = self._pod, self._pod.settings, self.silent_seconds()
         if self.met and silent <= settings.lease:
+            # One beat later, because the next one may be on its way when the lease ends.
             self._machine.later(settings.lease - silent + beat_seconds(settings.lease), self._time_is_up)
             return
         limit = f"{settings.peer_timeout:.0f} s"

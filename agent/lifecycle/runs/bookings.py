@@ -88,7 +88,7 @@ class Bookings:
             raise UsageError(f"{workload.name} does not support --lives" if spec.without is None else NOT_BOTH)
         context = self._context(chosen, life_id(run_id, 1) if spec.lives else run_id, spec)
         workload.check(context)
-        # Here, as the command is answered before pods are told, and a message that is too long is refused only then.
+        # Here, because the command has its answer before pods are told, and a long message is refused only then.
         length = len(messages.encode(messages.message(messages.Prepare(run_id, spec, tuple(context.indices)))))
         if length > (most := messages.MOST_BYTES):
             what = f"the arguments and variables of this run take {length} bytes in a message; the limit is {most}"
@@ -216,7 +216,7 @@ class Bookings:
     def find(self, called: str) -> Run:
         """The run of that name or id, or the newest exclusive one. Raises MissingProgram (66)."""
         run = self.known(called)
-        # Who names a life, as its programs do, must not get the facts and meetings of the next one.
+        # Programs name their life, and must not get the facts and meetings of the next one.
         if run is not None and called != run_of(called) and called != run.context.run_id:
             raise MissingProgram(f"{called} is over: the run is {run.context.run_id} now")
         if run is not None:

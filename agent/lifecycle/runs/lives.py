@@ -77,7 +77,7 @@ class Lives:
     def may_go_on(self, end: JobEnd) -> bool:
         """Would another one follow such an end if a pod were unhealthy?"""
         may = self._left > 0 and self._pod.settings.lives > 0 and not self.is_last
-        # Any pod will do: which one is unhealthy is not known yet.
+        # Any pod will do, because it is not known yet which one is unhealthy.
         return may and UNHEALTHY in self._wanted & reasons(end, unhealthy=[self._pod.settings.index])
 
     def go_on(

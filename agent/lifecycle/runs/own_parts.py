@@ -179,7 +179,7 @@ class Parts:
         """Op `read` for this pod. Answers later when `wait` is set and there is nothing new yet."""
         run_id, name = str(fields.get("run", "")), str(fields.get("file", ""))
         running = self._running(run_id)
-        # Both come from a client: beyond 63 bits `seek` raises OverflowError.
+        # The offset comes from a client, and `seek` raises OverflowError beyond 63 bits.
         offset, since = min(max(0, int(fields.get("offset", 0))), 1 << 62), float(fields.get("since", 0.0))
         agent = self._pod.nonce[:AGENT_CHARACTERS]
         if fields.get("agent", agent) not in ("", agent):
@@ -193,7 +193,7 @@ class Parts:
         if piece is None:
             answer(refusal(MissingProgram(f"no run named {run_id!r} on {self._pod.where(self._pod.settings.index)}")))
         elif running and fields.get("wait") and not piece.frames and not piece.skipped:
-            # Without `wait`: what is there then is the answer, also if it is nothing.
+            # Without `wait`, so that the next time it is answered even if nothing has come.
             again = {**fields, "offset": piece.next, "agent": agent, "since": 0.0, "wait": False}
             running.output.when_more(lambda: self.read(again, answer))
         elif not running and not piece.frames and self._pod.state.has_lives(run_id):

@@ -171,6 +171,7 @@ class RunPart:
         if self._phase is not PartPhase.READY:
             return
         self._phase = PartPhase.BEGUN
+        # The kernel counts for the whole container, from its start.
         self._memory_kills = self._machine.memory_kills()
         launch = self._launch
         if self.workload.led:
@@ -280,6 +281,7 @@ class RunPart:
             return
         self._phase = PartPhase.STOPPED
         if self.process is None:
+            # What mpirun's daemons have started here is ended by the sweep that follows.
             self._exited(0)
             return
         self._machine.later(seconds, self._kill_process)
@@ -321,6 +323,7 @@ class RunPart:
         if left:
             pids = ", ".join(map(str, left[:MOST_PIDS])) + (", …" if len(left) > MOST_PIDS else "")
             self._pod.log.warning(f"processes of the run are left: SIGKILL has not ended {pids} (PIDs of this pod)")
+        # Before its text is read, because unfinished lines of `--tag-output` come only now.
         self.output.finish()
         starved = self._machine.memory_kills() > self._memory_kills
         end = PartEnd(None) if self._began is None else self._part_end(status)
@@ -347,7 +350,7 @@ class RunPart:
         if read_rest is None:
             self._finish(end)
         else:
-            # Where no thread can be had the loop reads: the run has to come to its end.
+            # Without a thread the loop reads, because the run has to come to its end.
             self._machine.aside(read, self._finish, lambda why: self._finish(read()))
 
     def _part_end(self, status: int) -> PartEnd:

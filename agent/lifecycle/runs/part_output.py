@@ -60,7 +60,7 @@ class PartOutput:
 
     def take(self, stream: int, data: bytes) -> None:
         """The process has printed this."""
-        # A progress bar prints no line, and goes on all the same.
+        # A progress bar prints no newline, and is output all the same.
         printed = max(1, data.count(b"\n"))
         self.steps = self.steps.seen(self.steps.number + printed, self._machine.now())
         if self._awaited is not None:
@@ -70,7 +70,7 @@ class PartOutput:
         self._take(stream, self._lines[stream].feed(data) if self._lines else data)
 
     def _take(self, stream: int, data: bytes) -> None:
-        # As it was printed, for the workload's parsers: it is masked where it is told.
+        # Unmasked, because the workload's parsers need what was printed; it is masked where it is told.
         self._tail.add(stream, data)
         self._show(stream, self._streams[stream].feed(data))
 

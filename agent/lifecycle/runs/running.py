@@ -241,6 +241,7 @@ class Run:
             case Phase.SAVING:
                 self._tell_open(Stop(self.context.run_id, told=True))
                 later(shares.part, self._stop_waiting)
+                # Silent pods, too, because the grace time does not wait for a lease.
                 later(shares.part, self._roll_call.end)
                 if self.workload.led:  # mpirun is told when ranks are over everywhere: it would end them all
                     later(shares.save, lambda: self._follow(self.course.to(Phase.LEAD_ENDS)))
@@ -353,7 +354,7 @@ class Run:
         if self.course.needs_all:
             # Also when its part is done: nobody can tell whether the others still need the pod.
             self._end_because(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
-            # Where mpirun was told to end before, only its end would have the other pods told.
+            # If mpirun was told to end before, only its end would have the other pods told.
             if index == self.context.lead:
                 self._follow(self.course.to(Phase.ALL_END))
         self.course = self.course.answered(index)
@@ -387,7 +388,7 @@ class Run:
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
         self._judge_if_over()
-        # The grace time runs: a pod that is silent is not waited for until its lease is over.
+        # The grace time runs, so a silent pod is not waited for until its lease is over.
         if ends_already and (told or is_told(end)):
             self._machine.later(self._shares.answer, self._roll_call.end)
 

@@ -115,7 +115,7 @@ class Why:
 
     def read_dumps(self, pods: Set[int], done: Callable[[Collected], None]) -> None:
         """All parts are over: have these pods say what torch's watchdog has left there."""
-        # Who waits for a look at living ranks gets what is known: no pod says more of them.
+        # Who waits for a look at living ranks gets what is known, because no pod says more of them.
         self._answer(list(self._asked))
         self._with_dumps = frozenset(pods)
         self.ask("watchdog", 5.0, done)  # ranks are gone: there are files to read, and nothing else
@@ -152,7 +152,8 @@ class Why:
     def _answer_if_all(self) -> None:
         if self._awaited() <= self._answers.keys():
             asked = list(self._asked)
-            # By the loop: a run that reads dumps asks in the midst of its judgement, which the answer begins anew.
+            # By the loop, because a run that reads dumps asks in the middle of its judgement, which the answer begins
+            # anew.
             self._machine.later(0, lambda: self._answer(asked))
 
     def _answer(self, askers: list[Asker]) -> None:

@@ -35,6 +35,7 @@ class Meeting:
         fields = {"run": pipeline.run, "name": name, "pod": pipeline.pod, "says": says}
         began = time.monotonic()
         while True:
+            # An agent that lives answers every REPORT_SECONDS, if only that some are missing.
             told: dict[str, Any] = content(connection.answer(connection.send("arrive", fields), 3 * REPORT_SECONDS))
             if "said" in told:
                 said = {int(pod): text for pod, text in told["said"].items()}

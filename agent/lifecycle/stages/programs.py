@@ -106,6 +106,7 @@ class Programs:
     def _started(self, stage: Stage, argv: Sequence[str], env: Mapping[str, str], cwd: str, passing: Passing) -> Piped:
         try:
             with self.looking_at(cwd):
+                # In our process group, so that it gets the signals that end the run (see Signals).
                 return Piped(Launch(argv, env, cwd), passing.take, own_session=False)
         except OSError as error:
             what = f"{stage.name}: {error.filename or argv[0]}: {error.strerror}"

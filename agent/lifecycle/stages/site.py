@@ -240,6 +240,7 @@ class PodSite:
 
     @property
     def _job(self) -> str:
+        # The UID of UID.RESTART.RESTART, because all attempts of a job have one mark.
         return folder(self.epoch.rsplit(".", 2)[0])
 
     def note_made(self, stage: Stage) -> None:
