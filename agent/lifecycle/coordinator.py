@@ -59,7 +59,7 @@ class Coordinator:
         events = PodEvents(
             message=self._message,
             lost=self._worker_lost,
-            # A lambda, as Forming needs the roster and is made after it.
+            # A lambda, because Forming needs the roster and is made after it.
             greeted=lambda index, anew: self._forming.greeted(index, anew),
             told=self.parts.told,
             printed=self.parts.printed,
@@ -168,7 +168,7 @@ class Coordinator:
         self._announcement.confirmed(index)
         if self._phase is not JobPhase.LEAVING:
             self.roster.lost.note(index, reason)
-        # Before the runs hear of it, after which none waits for this pod.
+        # Before the runs hear of the loss, because then none waits for this pod any more.
         if self._bookings.waits_for(index):
             self.roster.keep_out(index)
         self._forget(index)

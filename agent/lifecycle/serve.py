@@ -58,7 +58,7 @@ def serve(job: Job, log: Log) -> int:
     for number in IGNORED:
         loop.on_signal(number, lambda number: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())  # agent.cli lets them wait until now
-    # By the loop: an error of its start then becomes the role's end as any other (see `guarded`).
+    # By the loop, so that an error of the start becomes the role's end like any other (see `guarded`).
     loop.post(role.start)
     while not ended:
         try:

@@ -97,7 +97,7 @@ class Worker:
         """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
         self._preparing.prepare()
         self._commands.open()
-        # Before sshd: a session that finds no FIFOs ends, and pod 0 has to come again.
+        # Before sshd, because a session that finds no FIFOs ends, and pod 0 has to come again.
         self.coordinator.accept()
         self._preparing.start_sshd(self._can_be_heard)
         self._preparing.gather_facts(lambda facts: self._introduce() if self.coordinator.met else None)

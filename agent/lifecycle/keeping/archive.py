@@ -151,7 +151,7 @@ class Archive:
         """See whether there is nothing more to wait for."""
         if self.over:
             return
-        # Also when no file is left.
+        # True as well when no file is left.
         lasting = all(self._of(name).lasts for name in self._files)
         if lasting:
             self._tell_waiting()

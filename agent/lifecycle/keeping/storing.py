@@ -73,6 +73,7 @@ class Storing:
         if self._process is not None:
             self._process.send(*words)
             return
+        # Somebody waits for it now; the pause at the beginning is for pods that store nothing yet.
         if not self._starts:
             self._start_at = self._machine.now()
         self._start_if_due()

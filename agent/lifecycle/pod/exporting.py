@@ -32,7 +32,7 @@ class Exporting:
         job = settings.job_identifier or settings.hostname_prefix.rstrip("-")
         pod_name = settings.pod_name or f"{settings.hostname_prefix}0-{settings.index}"
         node = settings.node_name or pod.machine.hostname()
-        # Masked here, as the exporter knows no secrets and serves these names to everybody.
+        # Masked here, because the exporter knows no secrets and serves these names to everybody.
         names = (pod.log.masked(name) for name in (job, pod_name, node))
         words = [str(settings.metrics_port), pod.dir.path, *names]
         # -Es: neither PYTHON variables nor packages in root's home may change what runs here.

@@ -44,7 +44,7 @@ class Leaving:
             run=run_id,
             code=code,
         )
-        # In place: Kubernetes mounts this file alone, and nothing can be renamed onto a mount.
+        # In place, because Kubernetes mounts this file alone, and nothing can be renamed onto a mount.
         pod.state.attempt(TERMINATION_LOG, lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
@@ -94,6 +94,7 @@ class Leaving:
         if self._store is not None:
             return
         pod = self._pod
+        # A success that is recorded would contradict the code that this pod ends with.
         if self._recorded and woken and self._recorded[0].code == Exit.OK != code:
             end, run_id = self._recorded
             self.record_end(end._replace(why=lines(end.why, f"its sleep was ended: {woken}")), run_id, code)

@@ -78,6 +78,7 @@ class Pod:
         Every pod notes it, so that `a4-agent status` says the same everywhere, and so that what its agent says
         meanwhile is stored with that run.
         """
+        # Another life of the same run, whose log goes on.
         if summary.until is None and self.state.goes_on(summary.id):
             self.state.update(run=summary, stuck=None, printed=None)
         elif summary.until is None:

@@ -146,6 +146,7 @@ class Preparing:
         self._keep_facts()
         pod.state.event("facts-ready")
         ready(facts)
+        # After `ready`, because the plan waits for the facts, and nothing waits for this.
         self.surroundings.keep_gpus_awake(facts.gpus)
 
     def _keep_facts(self) -> None:
@@ -183,5 +184,6 @@ class Preparing:
             fabric=known.profile.name != NONE,
             libraries=wanted.libraries,
             files=wanted.files,
+            # A pod that is alone uses no fabric, so no sidecar has to be there.
             socket_dir="" if pod.alone else wanted.socket_dir,
         )

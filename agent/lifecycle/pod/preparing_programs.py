@@ -52,6 +52,7 @@ def start_tool(
 ) -> None:
     """`ended` gets its status; `late` is told instead when its time is up, and it is gone. Raises SystemFault."""
     machine = pod.machine
+    # A missing program is started by its bare name, so that the error says that.
     program = machine.find_program(argv[0], pod.known.search_path) or argv[0]
 
     def over(status: int) -> None:

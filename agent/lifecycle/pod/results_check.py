@@ -70,6 +70,7 @@ class ResultsCheck:
 
     def _checked(self, problem: str, earlier: str = "") -> None:
         settings = self._pod.settings
+        # Unknown counts as there, because logs of an earlier attempt are never written over.
         self._pod.run_logs.has_earlier = bool(earlier or problem) and not settings.results_explicit
         if self._process is not None:
             self._process.close(kill=bool(problem))

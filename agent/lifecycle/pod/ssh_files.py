@@ -101,7 +101,7 @@ def addresses(plan: Plan, port: int) -> str:
 def ssh_config(*, prefix: str, domain: str, pods: int, port: int, directory: str, replaced: bool) -> str:
     """Client side, for this job's peers only, by full and by short name. `directory` as in `sshd_config`; `replaced`:
     pods may be, and the file ADDRESSES there says where they are."""
-    # ? for each digit: * would fit full names, too, which would get the domain a second time.
+    # One ? for each digit, because * would also fit full names, which would get the domain twice.
     short = " ".join(f"{prefix}0-{'?' * digits}" for digits in range(1, len(str(pods - 1)) + 1))
     include = f"Include {directory}/{ADDRESSES}\n" if replaced else ""
     return f"""\
