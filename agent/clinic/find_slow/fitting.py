@@ -33,6 +33,7 @@ Key = TypeVar("Key", bound=Hashable)
 def scatter(values: Sequence[float]) -> float:
     """A standard deviation that outliers do not move: by the median distance from the median."""
     middle = median(values)
+    # 1.4826 is a normal distribution's standard deviation over its median absolute deviation.
     return 1.4826 * median(abs(value - middle) for value in values)
 
 

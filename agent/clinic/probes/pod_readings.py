@@ -111,6 +111,7 @@ def nvidia_smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> s
     program = shutil.which("nvidia-smi", path=path)
     if program is None:
         raise FileNotFoundError(f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
+    # nvidia-smi has no use for what workloads preload.
     answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
     if answer.problem:
         # It says on stdout which GPU is lost. What it has printed of its XML until then says nothing.

@@ -37,6 +37,6 @@ def look(question: Question) -> LookAnswer:
 if __name__ == "__main__":
     seen = look(wire.from_json(Question, json.loads(sys.argv[1])))
     print(json.dumps(wire.to_json(seen), separators=(",", ":")), flush=True)
-    # Who reads has its end now: a thread in state D can hold up even the exit.
+    # The reader gets its end now, because a thread in state D can hold up even the exit.
     os.close(1)
     os._exit(0)

@@ -62,7 +62,7 @@ class RasSource(WhySource):
                 text = ask_ras(address, look.at_most(DUMP_SHARE))
             except NoAnswer as error:
                 why = why or str(error)
-                # Nobody listens there, and a second question would not change that.
+                # Nobody listens there, and asking again would not change that.
                 if "refused" in why:
                     break
                 continue
@@ -109,7 +109,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def ask_ras(address: str, seconds: float) -> str:
     """The answer to STATUS, as JSON where this NCCL has it, else as text; `seconds` may pass without a byte of it. NCCL
     closes the connection after it. Raises NoAnswer."""
-    # NCCL's limit is the shorter: it then says what it has of the ranks that answer.
+    # NCCL's limit is shorter than ours, so that it still tells of the ranks that answer.
     asked = b"CLIENT PROTOCOL 2\nTIMEOUT %d\nSET FORMAT json\nVERBOSE STATUS\n" % max(1, int(seconds) - 1)
     try:
         with socket.create_connection(parse_address(address), timeout=seconds) as peer, peer.makefile("rb") as answer:

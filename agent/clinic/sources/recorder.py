@@ -91,6 +91,7 @@ class RecorderSource(WhySource):
 
     def _recorded(self, path: str, pid: int) -> Recorded:
         found = Recorded((), "")
+        # The hook notes groups in the order in which the rank has made them.
         made = list(groups_of(self._directory, pid))
         for backend, handler in self._recorders.items():
             try:

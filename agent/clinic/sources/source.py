@@ -57,6 +57,7 @@ class Look:
         return self._began + self.question.seconds * share
 
     def left(self) -> float:
+        # Not 0, because a socket would then not wait at all.
         return max(0.1, self.until(ALL_SHARE) - time.monotonic())
 
     def at_most(self, share: float) -> float:

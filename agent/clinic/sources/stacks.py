@@ -62,7 +62,7 @@ class StackSource(WhySource):
         for one in python:
             yield partial(self.take, spy, one)
         for one in python:
-            # Behind all first looks: each waits for its own, and takes a thread meanwhile.
+            # After all first looks, because each waits for its own and would hold up a thread meanwhile.
             if self._needs_native(one):
                 yield partial(self._take_again, spy, one.pid)
 

@@ -32,7 +32,7 @@ def ask_rank(path: str, handler: str, seconds: float) -> bytes:
     from http.client import HTTPConnection, HTTPException
 
     try:
-        # http.client cannot connect to a Unix socket: the name is for the Host header alone.
+        # http.client cannot connect to a Unix socket; the name only goes into the Host header.
         with closing(HTTPConnection("rank")) as connection:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(seconds)
@@ -50,7 +50,7 @@ def ask_rank(path: str, handler: str, seconds: float) -> bytes:
         raise NoAnswer(f"HTTP {answer.status}")
     if len(body) > MOST_ANSWER:
         raise NoAnswer(f"more than {MOST_ANSWER} bytes")
-    # What Content-Length has promised and is not there.
+    # The rest of what Content-Length promised.
     if answer.length:
         raise NoAnswer("the answer broke off")
     return body

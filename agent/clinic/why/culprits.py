@@ -61,7 +61,7 @@ def judge(picture: WaitGraph) -> Blames:
     stopped = [one.key for one in picture.members if one.is_stopped and one.key not in known]
     blames += [Blame(key, "stopped", None, 0) for key in stopped]  # even if nobody is seen to wait for them
     sure = {one.key for one in blames}
-    # A set of sets first, as most waits share theirs.
+    # A set of sets first, because most waits share theirs.
     unknown = unseen | (frozenset[int]().union(*{wait.doubtful for wait in waits}) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
     return Blames(
@@ -89,13 +89,13 @@ _WEIGHT: Mapping[Fault, int] = {
 
 def _nearest(waits: Sequence[Wait]) -> Mapping[int, Wait]:
     """Rank → the wait for it that is told: in a collective operation, and in the earliest one."""
-    # False comes before True: collective operations first.
+    # False sorts before True, so collective operations come first.
     ordered = sorted(waits, key=lambda wait: (wait.kind != "collective", wait.number or 0))
     firsts = {wait.blockers: wait for wait in reversed(ordered)}
     found: dict[int, Wait] = {}
     for wait in ordered:
         if firsts[wait.blockers] is wait:
-            # Once for each set: 500 ranks that wait for the same 500 share it.
+            # Once for each set, because 500 ranks that wait for the same 500 share it.
             found |= {key: wait for key in wait.blockers if key not in found}
     return found
 

@@ -57,7 +57,7 @@ class Edges:
         """The longest line of ranks that each wait for one alone, ending at those that wait for `key`."""
         line: dict[int, None] = {}
         before = self._alone.get(key, [])
-        # In a circle it would not end otherwise.
+        # Else it would not end in a circle.
         while len(before) == 1 and before[0] != key:
             line[before[0]] = None
             before = [one for one in self._alone.get(before[0], []) if one not in line]

@@ -69,7 +69,7 @@ def activity(process: Process) -> Activity:
     if found := _operation(frames):
         return found
     first = process.waiting[0] if process.waiting else None
-    # Behind a socket may be another rank.
+    # A socket may lead to another rank.
     in_files = first is not None and first.syscall in ASLEEP and not first.file.startswith("socket:")
     sleeps = in_files or "D" in (process.state, first.state if first else "")
     loads = any(_LOADER.search(frame.file) for frame in frames)
