@@ -79,6 +79,7 @@ class PodCollector(Collector):
             return {}
 
 
+# Two: of the last run, and of the last that has measured something.
 @lru_cache(maxsize=2)
 def _result_of(path: str, when: int) -> Mapping[str, Any]:
     """What is told of a result: the rest may have many MB."""
@@ -89,6 +90,7 @@ def _result_of(path: str, when: int) -> Mapping[str, Any]:
 class Server(ThreadingTCPServer):
     """Answers on all addresses of the pod, as Prometheus takes that which Kubernetes knows."""
 
+    # Scrapes of the exporter that died may still be in TIME_WAIT.
     allow_reuse_address = True
     daemon_threads = True
 

@@ -173,7 +173,8 @@ def _fixed(items: Sequence[Any]) -> Read:
         given = _expect(value, (list, tuple), path, "a list")
         if len(given) != len(readers):
             raise WireError(f"{path or 'it'} has {len(given)} items, not {len(readers)}")
-        return tuple(read(one, f"{path}[{n}]") for n, (read, one) in enumerate(zip(readers, given, strict=True)))
+        pairs = zip(readers, given, strict=True)
+        return tuple(read_item(one, f"{path}[{number}]") for number, (read_item, one) in enumerate(pairs))
 
     return read
 
@@ -240,6 +241,7 @@ def _number(value: float, path: str) -> float:
     try:
         return float(value)
     except OverflowError:
+        # JSON may have a whole number that no float can hold.
         return math.inf
 
 

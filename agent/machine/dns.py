@@ -27,6 +27,7 @@ class Resolver:
         if not self._resolver.nameservers:
             return Problem("name", f"{self._configuration} names no DNS server")
         try:
+            # Absolute, because with Kubernetes' ndots:5 each search domain would be asked first.
             answer = self._resolver.resolve(f"{name}.", "A", search=False, lifetime=self._seconds)
         except resolver.NXDOMAIN:
             return Problem("name", "DNS does not know its name yet")

@@ -83,6 +83,7 @@ def look(pid: int) -> Iterator[ProcessSeen]:
         ppid=int(fields[1]),
         program=f"[{_printable(name)}]",
         state=fields[0],
+        # The clock of field 22 of `stat`, which counts time in suspension as well.
         seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / ticks,
         cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
     )

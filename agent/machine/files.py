@@ -62,7 +62,7 @@ def read_tails(path: str, most: int) -> dict[str, str]:
             with suppress(OSError):  # it has just gone
                 if stat.S_ISREG(os.lstat(full).st_mode):
                     with _opened(full) as file:
-                        # A byte more says whether the first line is whole.
+                        # One byte more says whether the first line is whole.
                         file.seek(max(0, os.fstat(file.fileno()).st_size - most - 1))
                         data = file.read(most + 1)
                     whole = data if len(data) <= most else data.partition(b"\n")[2] or data[1:]
@@ -107,7 +107,7 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-            # The umask has cut the mode that it was made with.
+            # Again, because the umask has cut the mode that `open` was given.
             os.fchmod(fd, mode)
             file.write(text)
         os.rename(aside, path)

@@ -137,6 +137,7 @@ class Host:
 
     def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
         def work() -> str:
+            # A line without its end was cut off when time was up.
             line, ended, _ = ask("it", argv, helper_environment(), seconds, cwd).output.partition("\n")
             return line if ended else ""
 

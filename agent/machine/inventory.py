@@ -50,6 +50,7 @@ def _address(name: str) -> str:
             data = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
         except OSError:
             return ""  # an interface without an IPv4 address
+    # struct ifreq: 16 bytes of name, then a sockaddr_in: family and port, two bytes each, and the address.
     return socket.inet_ntoa(data[20:24])
 
 

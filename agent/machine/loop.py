@@ -77,7 +77,7 @@ class Loop:
         known = self._actions(fd)
         actions = {**known, event: action}
         change = self._selector.modify if known else self._selector.register
-        # The keys are bits: their sum is the mask.
+        # The keys are bits, so their sum is the mask.
         change(fd, sum(actions), actions)
 
     def forget(self, fd: int, events: int = READ | WRITE) -> None:

@@ -60,6 +60,7 @@ class RunningChild:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=own_session,
+            # setgroups replaces the whole list, so the agent's own groups are named, too.
             extra_groups=[*os.getgroups(), group] if group else None,
         )
         self.pid = self._process.pid

@@ -43,12 +43,14 @@ def make_cgroup(path: str) -> bool:
         return False
     if os.path.exists(f"{path}/cgroup.procs"):
         return True
+    # What lies there is not the file system of cgroups.
     os.rmdir(path)
     return False
 
 
 def remove_cgroup(path: str) -> bool:
     """Remove a cgroup and those in it as far as they are empty; True when it is gone."""
+    # Not rmtree, because the files in a cgroup cannot be unlinked; they go with it.
     for directory, _, _ in os.walk(path, topdown=False):
         with suppress(OSError):
             os.rmdir(directory)

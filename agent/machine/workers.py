@@ -50,7 +50,7 @@ def in_time(jobs: Sequence[Callable[[], None]], most: int, deadline: float) -> N
 
     Those that are not over by then are left behind in their threads, and none is begun any more.
     """
-    # Threads share it without a lock: `next` of a list is one step to the GIL.
+    # Threads share it without a lock, because `next` of a list's iterator is atomic under the GIL.
     waiting = iter(jobs)
 
     def serve() -> None:
