@@ -139,7 +139,7 @@ class FoldedOutput(Sink):
                 "stdout": self._taken(pod, STDOUT).decode(errors="replace"),
                 "stderr": self._taken(pod, STDERR).decode(errors="replace"),
             }
-            # One pod at a time, as all together may take 64 MiB: an item of one list, without its brackets.
+            # One pod at a time, because all together may hold 32 MiB. [1:-2] takes the list's own brackets off.
             yield ("," if number else "[") + json.dumps([item], indent=1)[1:-2]
         yield "\n]\n"
 

@@ -57,7 +57,7 @@ class RunFollower:
         for number, action in ((signal.SIGINT, self._end), (signal.SIGTERM, self._end), (signal.SIGHUP, self._leave)):
             # Under nohup, or in the background of a script, a signal is ignored on purpose.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                # The inner call returns the handler that is put back at the end.
+                # The inner call returns the old handler, which is put back at the end.
                 later(signal.signal, number, signal.signal(number, action))
         return self
 
@@ -98,6 +98,7 @@ class RunFollower:
         if not self._run:
             say("the agent has not answered yet: a run that it starts is ended at once; interrupt again to leave")
             return
+        # Before `say`, which a terminal that takes nothing can hold up.
         self._cancel()
         kills = "killing the run; interrupt again to stop waiting for it"
         say(kills if times > 1 else "ending the run on every pod; interrupt again to kill it at once")

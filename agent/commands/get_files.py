@@ -17,6 +17,7 @@ from agent.output import say
 
 SILENT_SECONDS = 60.0
 """How long a pod may send nothing: a file system that is gone never answers."""
+# -h and --hard-dereference, because only files are taken: links arrive as what they lead to.
 _SEND = """\
 set -- {absolute}
 if cd {directory} 2>/dev/null; then set -- "$@" {relative}; else echo {no_directory} >&2; fi
@@ -81,6 +82,7 @@ def _contents(heard: _Heard) -> Iterator[tuple[str, IO[bytes]]]:
     # A ReadError: nothing came, or not all.
     with suppress(tarfile.ReadError), tarfile.open(fileobj=heard, mode="r|") as archive:  # type: ignore[call-overload]
         for member in archive:
+            # So that nothing that a pod sends is written outside of the directory.
             parts = [part for part in member.name.split("/") if part not in ("", ".", "..")]
             content = archive.extractfile(member) if member.isfile() and parts else None
             if content is not None:

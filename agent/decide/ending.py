@@ -141,6 +141,7 @@ def with_followers(end: JobEnd, failed: Collection[int], ranks: int = 0) -> JobE
     others = sorted(set(failed) - {first})
     because = f"{pods_text(others)} ended because of it" if others else ""
     if ranks and end.origin == "workload" and re.search(r"\brank \d", end.what):
+        # All ranks of these pods but the one that failed.
         followed = len({first, *others}) * ranks - 1
         pods = {first, *others} if ranks > 1 else others
         where = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}"

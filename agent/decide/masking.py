@@ -17,7 +17,7 @@ from agent.cutting import visible
 MARK = "***"
 LEAST_LENGTH = 8
 """Shorter values, and shorter lines of a longer value, are common words and not masked."""
-# Of Python's quote_plus, of its quote, of JavaScript's encodeURIComponent.
+# What Python's quote_plus and quote, and JavaScript's encodeURIComponent, escape.
 _RESERVED = (rb"[^A-Za-z0-9_.~-]", rb"[^A-Za-z0-9_.~/-]", rb"[^A-Za-z0-9_.~!'()*-]")
 _URL_SAFE = str.maketrans("+/", "-_")
 _BASE64_LINE = 76
@@ -108,6 +108,7 @@ class MaskedStream:
         return b"".join(pieces)
 
 
+# Cached, because each pod that tells secrets makes a new masker of all that are known.
 @lru_cache(maxsize=1024)
 def _forms(secret: str) -> frozenset[str]:
     """What to look for: the secret without the space around it, and each long line of it alone, as a log shows it.
@@ -175,6 +176,7 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     merged = [spans[0]]
     for start, end in spans[1:]:
         last_start, last_end = merged[-1]
+        # Neighbours that do not overlap get a mark each.
         if start < last_end:
             merged[-1] = (last_start, max(end, last_end))
         else:

@@ -27,6 +27,7 @@ OPERATIONS = ("sum", "prod", "min", "max", "avg")
 def byte_size(text: str) -> int:
     """Bytes; "1.5M" is 1572864."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)", text, re.IGNORECASE)
+    # The index of the letter is the power of 1024.
     value = int(float(found[1]) * 1024 ** " KMG".index(found[2].upper() or " ")) if found else 0
     if not 0 < value < 1 << 50:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 64K, 1M or 8G")

@@ -263,4 +263,5 @@ def neighbours(pods: int, slots: int) -> list[tuple[int, int]]:
     ring = [pod * slots for pod in range(pods)] if pods > 1 else list(range(slots))
     if len(ring) < 2:
         return []
+    # The ring of two is one pair.
     return [(ring[i], ring[(i + 1) % len(ring)]) for i in range(len(ring) if len(ring) > 2 else 1)]

@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
     def over_on(self, node_rank: int, ranks: Mapping[int, RankEnd]) -> bool:
         """Has every rank of this pod recorded its end?"""
-        # A slice ends where the range does: the last pod may have fewer ranks.
+        # The slice stops at the end of the range, because the last pod may have fewer ranks.
         here = range(self.ranks)[node_rank * self.per_pod :][: self.per_pod]
         return all(rank in ranks and ranks[rank].code is not None for rank in here)
 

@@ -132,7 +132,7 @@ def pod_failures(index: int, status: int, output: str, error: str = "") -> list[
         return [_alone(index, status, output, told)]
     if told is None or not listed[0].message.endswith(told.message):  # a traceback has the module, too
         return listed
-    # By so much torchrun's own times are off where the pod's zone is not UTC.
+    # How far torchrun's own times are off where the pod's zone is not UTC.
     shift = (told.timestamp or 0.0) - (listed[0].timestamp or 0.0) if told.timestamp and listed[0].timestamp else 0.0
     first = replace(listed[0], trace=told.trace or listed[0].trace)
     return [

@@ -68,6 +68,7 @@ def _ranks(config: Mapping[str, Any]) -> tuple[int, int, int]:
     devices = config["devices"]
     groups = [device.get("group", 0) for device in devices]
     width = config.get("nthreads", 1) * config.get("ngpus", 1)
+    # Each process that takes itself for the only one is a rank 0.
     copies = [device["rank"] for device in devices].count(0)
     return groups.count(groups[0]) * width, len(set(groups)), max(1, copies)
 

@@ -140,6 +140,7 @@ def tables(found: Sequence[Sequence[Any]]) -> list[result.Table]:
 def text_table(found: Sequence[Sequence[Any]]) -> str:
     """The table for people, without empty columns."""
     used = [number for number in range(len(HEADS)) if any(row[number] is not None for row in found)]
+    # The worst of a single run is that run.
     if all(row[5] is None for row in found):
         used = [number for number in used if number != 4]
     shown = {1: size_text, 3: "{:.1f} %".format, 7: "{:.1f} %".format}

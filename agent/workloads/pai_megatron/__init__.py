@@ -37,6 +37,7 @@ class PaiMegatron(ByTorchrun):
         # Records, claims and what pods see of each other belong to the directory in which they work.
         workspace = dict.fromkeys(("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR"), options.paths.workspace)
         given = {**workspace, **users_logs(context)}
+        # torchrun of the first pod alone listens there.
         port = context.master_port if leads else 0
         return launch._replace(env={**launch.env, **given}, added=[*launch.added, *given], port=port)
 

@@ -145,6 +145,6 @@ def checkpoint_name(label: str, values: Mapping[str, str]) -> str:
         "{MODEL_SIZE}-lr-{LR}-minlr-{MIN_LR}-bs-{BATCH_SIZE}-gbs-{GLOBAL_BATCH_SIZE}-seqlen-{SEQ_LEN}-pr-{PR}-tp-{TP}"
         "-pp-{PP}-cp-{CP}-ac-{AC}"
     ).format_map(values)
-    # The script turns it on for an optimizer on the host, which must be a distributed one.
+    # The script turns it on, because only a distributed optimizer can be on the host.
     do = "true" if values["OPTIMIZER_OFFLOAD"] != "false" else values["DO"]
     return f"{begin}-{told}-do-{do}-sp-{values['SP']}-ti-{iterations(values)}-wi-{warmup}"

@@ -174,7 +174,7 @@ class VariableReader:
         defaults |= ITERATIONS if sft == "true" else {}
         defaults |= {} if paths.size.experts else {"EP": "1"}
         variables = {a.name: f"MP_{told_name(a.name, sft)}" for a in TRAINING}
-        # An empty name is no variable's: these keep their defaults.
+        # No variable has an empty name, so these keep their defaults.
         variables |= {"SFT": "", **({name: "" for name in PATHS if name != "PRETRAIN_CHECKPOINT_PATH"} if own else {})}
         values = dict(of_script)
 
@@ -183,7 +183,7 @@ class VariableReader:
                 if a.name in names:
                     values[a.name] = self.read(variables[a.name], a.parse, defaults[a.name])
 
-        # In three steps, as the defaults of the next follow from what was read.
+        # In three steps, because the defaults of the next follow from what was read.
         read([name for name, default in defaults.items() if default])
         defaults["PAD_LEN"] = values["SEQ_LEN"]
         defaults["GLOBAL_BATCH_SIZE"] = self.batch(values)
