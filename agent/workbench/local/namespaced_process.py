@@ -32,6 +32,7 @@ from agent.workbench.local.syscalls import (
 )
 
 _OTHERS = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET
+# Python ignores the first two, nohup SIGHUP, and what is ignored stays so in the program.
 _RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM]
 
 
@@ -101,6 +102,7 @@ class Forker:
 
     def fork_first(self, child: Callable[[], None]) -> int:
         """A child that is PID 1 of a new PID namespace."""
+        # It is the namespace of children from here on, so the own one has to be put back.
         unshare(CLONE_NEWPID)
         try:
             return self.fork(child)

@@ -146,6 +146,7 @@ def _fill_upper(root: Root) -> None:
     for path, mode in root.emptied.items():
         _make_upper_directory(os.path.dirname(path))
         os.mkdir(_UPPER + path, mode)
+        # By this overlayfs shows nothing of the directory below.
         os.setxattr(_UPPER + path, "trusted.overlay.opaque", b"y")
 
 
