@@ -59,6 +59,7 @@ class Parts:
                     self._prepare(run, spec, pods)
                 except (AgentError, OSError) as error:  # such as too many open files
                     self._say(messages.Done(run, cannot_begin(run, spec, error)))
+            # Of `exec` it follows at once, also where this pod's part could not be made.
             case messages.Go(run) if run in self._parts:
                 self._parts[run].go()
             case messages.Stop(run, ranks_over=True) if run in self._parts:

@@ -265,6 +265,7 @@ class RunPart:
         """No more patience."""
         self._note_stop()
         self._at_once = True
+        # A part without a process ends by the first of these alone.
         self._stop_process(self._shares.kill)
         self._kill_process()
 

@@ -357,6 +357,7 @@ class Run:
             # If mpirun was told to end before, only its end would have the other pods told.
             if index == self.context.lead:
                 self._follow(self.course.to(Phase.ALL_END))
+        # After that, because only the loss of a silent pod explains the failure of others (see Course.cancelled).
         self.course = self.course.answered(index)
         self.why.heard(index, None)
         self._judge_if_over()
