@@ -158,6 +158,7 @@ class Parts:
     def _prune(self) -> None:
         """Room for one more run: the oldest go, but never one that goes on."""
         self._parts = {run_id: part for run_id, part in self._parts.items() if not part.over}
+        # What is not stored yet is still read from the spool in that directory.
         needed = self._parts.keys() | self._pod.run_logs.unstored()
         old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in needed]
         beside = [name for name in old if name.startswith("exec-")]

@@ -76,5 +76,6 @@ def _ranks(config: Mapping[str, Any]) -> tuple[int, int, int]:
 def _measured(data: Mapping[str, Any] | None) -> Measured | None:
     if data is None:
         return None
+    # With -C the file has the CPU's time, under this name.
     time = data.get("cpu_time") if finite(data.get("time")) is None else data["time"]
     return measured((time, data.get("alg_bw"), data.get("bus_bw")), data.get("nwrong"))

@@ -262,6 +262,7 @@ def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
         "KUBERNETES_CONTAINER_RESOURCE_GPU": str(context.per_pod),
         "MASTER_ADDR": context.master if nodes > 1 else "127.0.0.1",
         "MASTER_PORT": str(context.master_port),
+        # 12 as in the old launchers (tests/chart/old/launches.json).
         "OMP_NUM_THREADS": context.environ.get("OMP_NUM_THREADS") or "12",
     }
 
