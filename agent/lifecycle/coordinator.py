@@ -144,6 +144,7 @@ class Coordinator:
         told = is_told(end)
         if told:
             self._settling.begin()
+            # Not its 143: a worker that was told alone is only lost to the job, which may be tried again.
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", where)
         self.roster.lost.note(index, end.what)
         self._stopping.add(index)
