@@ -18,12 +18,12 @@ from agent.decide.result import table as result_table
 from agent.decide.subset import grouped
 from agent.decide.tables import Cell, render
 from agent.decide.words import count_text, size_text
-from agent.errors import Exit
+from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.paths import package_home, shipped
 from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
-from agent.workloads.option import Option, at_least
+from agent.workloads.option import Option, OptionParser, at_least
 from agent.workloads.rank_record import VERSION, PlannedRanks, RankRecord, RecordVerdict, ranks_text, read_record
 from agent.workloads.showing import Figure, PairMap, Showing
 
@@ -39,8 +39,9 @@ def sizes(text: str) -> list[int]:
     return found
 
 
+SIZES = "1048576,8388608"
 OPTIONS = (
-    Option(("--sizes",), "A,B", "message sizes in bytes", "1048576,8388608", type=sizes),
+    Option(("--sizes",), "A,B", "message sizes in bytes", SIZES, type=sizes),
     Option(("--repeats",), "N", "messages of each measurement, at most", "100", type=at_least(1)),
 )
 
@@ -238,12 +239,21 @@ class ConnectivityRecord(RankRecord):
         }
 
 
+def _sizes_text(result: Result) -> str:
+    """The message sizes that were tried: which of them is the fastest changes from run to run."""
+    given = result.args if result.workload == Connectivity.name else ()
+    try:
+        found = OptionParser(Connectivity.name, OPTIONS).parse_args(list(given)).sizes or sizes(SIZES)
+    except UsageError:  # a result of another version
+        return ""
+    return " and ".join(map(size_text, sorted(set(found))))
+
+
 def shown_pairs(result: Result) -> Showing:
     """The slowest pair, which sets the pace of collectives, the usual latency, and a map of each."""
-    speeds, times, sizes = (result.numbers(TABLE, name) for name in ("bandwidth", "latency", "message"))
-    details = [" and ".join(size_text(round(size)) for size in sorted(set(sizes)))]
+    speeds, times = (result.numbers(TABLE, name) for name in ("bandwidth", "latency"))
     figures = [
-        Figure("slowest neighbours", "GB/s", min(speeds, default=None), details),
+        Figure("slowest neighbours", "GB/s", min(speeds, default=None), [_sizes_text(result)]),
         Figure("latency, median", "µs", median(times) if times else None, lower=True),
     ]
     found = [re.fullmatch(r"(\d{1,6}) - (\d{1,6})", str(ends)) for ends in result.cells(TABLE, "ranks")]

@@ -123,6 +123,17 @@ def test_other_sizes_are_other_trends() -> None:
     ]
 
 
+def test_neighbours_are_one_trend_whichever_message_was_the_fastest() -> None:
+    runs = [
+        of_table(
+            "pairs", PAIRS, [["0 - 8", 14.0, 46.0, 2**fast], ["8 - 0", 16.0, 12.0, 2**23]], "connectivity", **asked
+        )
+        for fast, asked in ((23, {}), (20, {}), (23, {"args": ["--sizes", "8388608"]}))
+    ]
+    found = [one for one in trends_of([key_figures(one) for one in runs]) if one.subject.name == "slowest neighbours"]
+    assert [len(one.points) for one in found] == [2, 1]
+
+
 MANY = [
     measured(400, day=3, name="nightly", note="new driver"),
     measured(100, day=1, verdict=FAILED),
