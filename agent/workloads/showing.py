@@ -49,6 +49,8 @@ class NodeShares(NamedTuple):
     """Less than this is slow."""
     about: str
     """How it was measured: a sentence without its point."""
+    cleared: frozenset[str] = frozenset()
+    """Nodes that the run found well all the same."""
 
 
 class Showing(NamedTuple):

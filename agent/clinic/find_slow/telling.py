@@ -26,6 +26,8 @@ MOST_ROWS = 12
 TABLE = "find-slow-pods"
 COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "%", "state": ""}
 LOOK = "on the pod, a4-agent doctor; {}"
+FEW = 8
+"""Fewer pods have few pairs that are as far apart."""
 UNCLEAR = "no pair is clearly good, and too few are clearly slow"
 
 
@@ -145,7 +147,8 @@ def _doubts(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
         found.append("pairs of two pods cannot be compared with others: they show only a hang")
     elif verdict.unclear:
         unclear = pods_text(peers[rank].index for rank in verdict.unclear)
-        found.append(f"cannot tell: {unclear} ({UNCLEAR})")
+        again = "try --seconds 5, or more pods" if len(peers) < FEW else "try --seconds 5"
+        found.append(f"cannot tell: {unclear} ({UNCLEAR}); {again}")
     if verdict.ways.once:
         was = "was" if verdict.ways.once == 1 else "were"
         found.append(f"{count_text(verdict.ways.once, 'pair')} of good pods {was} slow only once: not counted")
@@ -244,10 +247,13 @@ def rail_maps(result: Result) -> list[PairMap]:
 
 
 def node_shares(result: Result) -> NodeShares | None:
-    """The least of a node's pods."""
+    """The least of a node's pods. One good pair clears a node whose median is low."""
     found: dict[str, float] = {}
     for node, share in zip(result.cells(TABLE, "node"), result.cells(TABLE, "of usual"), strict=False):
         if node and isinstance(share, (int, float)):
             found[str(node)] = min(share, found.get(str(node), share))
     about = "a node's median speed against pairs that are as far apart, on its slowest rail"
-    return NodeShares(found, 100 * (1 - LEAST_LOSS), about) if found else None
+    states = list(zip(result.cells(TABLE, "node"), result.cells(TABLE, "state"), strict=False))
+    doubted = {node for node, state in states if state != "ok"}
+    cleared = frozenset(str(node) for node, _ in states if node not in doubted)
+    return NodeShares(found, 100 * (1 - LEAST_LOSS), about, cleared) if found else None

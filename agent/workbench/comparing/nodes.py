@@ -42,12 +42,12 @@ def nodes_grid(labels: Sequence[str], results: Sequence[Result], figures: Sequen
         rows.append(
             [
                 node,
-                *(_cell(one.shares.get(node), one.low) for _, one in latest),
+                *(_cell(one.shares.get(node), -math.inf if node in one.cleared else one.low) for _, one in latest),
                 _cell(best.get(node), math.inf if low else -math.inf),
                 count,
             ]
         )
-    how = dict.fromkeys(f"{one.about}; ✗ below {one.low:.0f} %" for _, one in latest)
+    how = dict.fromkeys(f"{one.about}; ✗ below {one.low:.0f} %, unless that run calls it ok" for _, one in latest)
     about = f"Per cent: {'; '.join(how)}. " if how else ""
     note = (
         f"{about}Best other run: in per cent of the median of all that measured the same, three at least; ✗ 5 % worse "

@@ -18,7 +18,7 @@ COLUMNS = [("pod", ""), ("node", ""), ("pairs", ""), ("MB/s", "MB/s"), ("of usua
 
 def searched(day: float, *shares: float | None, **changes: Any) -> Result:
     """A run of find-slow."""
-    rows = [[at, f"gke-{at}", 4, 100.0, share, "ok"] for at, share in enumerate(shares)]
+    rows = [[at, f"gke-{at}", 4, 100.0, share, "slow" if share == 60 else "ok"] for at, share in enumerate(shares)]
     pods = [pod(at, node=f"gke-{at}") for at in range(len(shares))]
     found = result("find-slow", pods, tables=[table("find-slow-pods", "T", COLUMNS, rows)])
     return read_result(found | {"since": NOON + 86400 * day} | changes)
@@ -52,6 +52,12 @@ def test_each_node_by_run_and_how_often_it_was_in_a_slower_one() -> None:
         ["gke-2", "–", "98", "100", "1 of 3"],
         ["gke-0", "100", "99", "100", "0 of 2"],
     ]
+
+
+def test_a_node_that_its_run_calls_ok_has_no_cross() -> None:
+    runs = [searched(day, 100.0, 66.0, 98.0) for day in range(2)]
+    found = nodes_grid("AB", runs, [key_figures(one) for one in runs])
+    assert found is not None and [row[1].text for row in found.groups[0].rows] == ["66", "98", "100"]
 
 
 PAIRS = [(0, 1), (2, 3), (0, 2), (1, 4), (3, 4), (0, 3), (1, 3), (2, 4), (1, 0)]
