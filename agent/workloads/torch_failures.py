@@ -112,7 +112,7 @@ def _why(context: RunContext, failures: list[Failure], cause: Failure, outcome: 
     another, who that is."""
     output = outcome.failures.get(cause.index, FailedPart()).output
     said = cause.trace or last_words(context, cause.rank, last_lines(of_rank(output, cause.rank)), cause.message)
-    if cause.exit_code == -Signals.SIGABRT and _DIED_ENDING in output:
+    if cause.exit_code == -Signals.SIGABRT and _DIED_ENDING in output and not cause.message:
         said = lines(_WHY_ENDING, said)
     if outcome.lost or not all_victims(failures):
         return said
@@ -244,13 +244,16 @@ def _printed(output: str, rank: int, code: int) -> str:
         # Line by line, and only those that name the rank: a progress bar is one line with hundreds of brackets.
         named = (line for line in output.splitlines() if re.search(rf"\b[Rr]ank ?{rank}\]", line))
         found = (_ABORTED.search(line) for line in named)
-        return next((one[0] for one in found if one), "")
+        if said := next((one[0] for one in found if one), ""):
+            return said
     if code == 1 and not re.search(r"^\[rank\d+\]: ", output, re.MULTILINE):
         # torch marks nothing before a rank has joined the others. Who lost its peer may have printed it, too.
         of_torchrun = re.compile(r"^torch\.distributed\.elastic\.")
         lines = [line for line in output.splitlines() if not (of_torchrun.match(line) or misses_a_peer(line))]
     else:
-        lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
+        # An exception of the program may end in an abort, too, while a thread of torch still works.
+        raised = code > 0 or code == -Signals.SIGABRT
+        lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if raised else []
     return str(next((line for line in reversed(lines) if _is_error(line)), ""))
 
 

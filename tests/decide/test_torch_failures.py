@@ -115,6 +115,12 @@ def test_a_rank_that_was_told_to_end_is_no_cause(printed: str, cause: int) -> No
             "",
             "rank 1 was killed by SIGABRT: CUDA error: an illegal memory access was encountered",
         ),
+        # an exception of the program, and a thread of torch that still works while Python ends
+        (
+            raised("ValueError: no", "[rank1]: ") + "terminate called …\n" + summary(entry(0, 1, -6), entry(1, 0, -15)),
+            "",
+            "rank 1 was killed by SIGABRT: ValueError: no",
+        ),
         # a main that is not decorated with @record
         (raised("ValueError: no data", "[rank1]: ") + ONE_FAILED, "", "rank 1 failed: ValueError: no data"),
         # one that failed before it joined the others: torch marks nothing yet
