@@ -70,10 +70,7 @@ class Startup(NamedTuple):
 
 def startup(result: Result) -> Startup | None:
     """None when no pod said when it reached two phases."""
-    formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
-    # A run that begins so much later than the plan was there, more than clocks differ, was submitted to a cluster that
-    # had formed before; None for the first run of a cluster.
-    submitted = result.since if formed is not None and result.since > formed + 5.0 else None
+    submitted = _submitted(result)
     marks = {pod.index: _marks(pod, submitted) for pod in result.pods}
     times = [time for reached in marks.values() for _, time in reached]
     if not times or max(times) <= min(times):
@@ -90,15 +87,30 @@ def startup(result: Result) -> Startup | None:
     if ended and not any(COLLECTIVE in pod.phases for pod in result.pods):
         ran.append("When a first collective was done is not known.")
     until = "the first collective was done" if found[-1].words == PHASES[COLLECTIVE] else "the last pod was ready"
+    since = "the first pod’s start" if submitted is None else "the run’s submission"
     return Startup(
         total=duration_text(whole),
         phases=found,
         bars=[_bar(pod, marks[pod.index], zero, whole) for pod in pods],
         aggregated=aggregated,
-        since="the first pod’s start" if submitted is None else "the run’s submission",
+        since="the start of the last life" if _last_life(result) else since,
         until=until,
         ran=" ".join(ran),
     )
+
+
+def _last_life(result: Result) -> float | None:
+    """When the last life of a run began that has started again: what pods reached since is about that one."""
+    return result.lives[-1].next if result.lives else None
+
+
+def _submitted(result: Result) -> float | None:
+    """When what is shown began, if the cluster had formed before; None for the first run of a cluster."""
+    if life := _last_life(result):
+        return life
+    formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
+    # So much later than the plan was there: more than clocks differ.
+    return result.since if formed is not None and result.since > formed + 5.0 else None
 
 
 Marks = list[tuple[str, float]]

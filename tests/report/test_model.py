@@ -250,6 +250,16 @@ def test_startup_without_a_collective_ends_when_the_pods_are_ready() -> None:
     assert found.ran.endswith("the processes ran for 5 min 03 s. When a first collective was done is not known.")
 
 
+def test_the_last_life_is_drawn_from_its_start() -> None:
+    """Its replaced pod has started after the run."""
+    data = lost()
+    for index, each in enumerate(data["pods"]):
+        started = {"process-started": NOON + 101.7, "ranks-ready": NOON + 103}
+        each["phases"] |= started | {"first-collective": NOON + 104 + index / 2}
+    found = page(data).startup
+    assert (found.since, found.total) == ("the start of the last life", "4.00 s")
+
+
 def test_a_run_that_was_submitted_later_is_drawn_from_its_submission() -> None:
     pods = [pod(index) for index in range(2)]
     for index, each in enumerate(pods):
