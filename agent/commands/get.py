@@ -139,7 +139,11 @@ def _fetch(client: Client, run: RunInfo, ended: RunEnd | None, opened: Open) -> 
         say(f"{run.title} is still running: this is what there is so far")
     got = [name for name in (RESULT, "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
     stored = ended.results if ended else ""
-    logs = sum(_log(client, run, pod, opened, stored) for pod in run.pods)
+    dropped = {pod for pod in run.pods if run.over and _is_dropped(client, run.id, pod)}
+    if dropped:
+        say(f"pods no longer keep what {run.title} printed: its logs are those among its results")
+    logs = sum(_stored_log(client, run.id, pod, opened, stored) for pod in run.pods if pod in dropped)
+    logs += sum(_log(client, run, pod, opened, stored) for pod in run.pods if pod not in dropped)
     got += [count_text(logs, "log")] if logs else []
     if ended and ended.end.code == Exit.TIME_LIMIT:
         pods = [pod for pod in run.pods if pod not in ended.lost]
@@ -188,6 +192,27 @@ def _evidence(client: Client, run: str, pod: int, opened: Open) -> bool:
     except AgentError as error:
         say(f"evidence.txt of pod {pod} cannot be read: {error}")
         return False
+
+
+def _is_dropped(client: Client, run: str, pod: int) -> bool:
+    """Whether the pod has dropped the output of a run: it keeps that of the last ones."""
+    try:
+        client.read(run, pod, most=1)
+    except AgentError as error:  # of a lost pod `_log` says so
+        return error.code == Exit.MISSING_PROGRAM
+    return False
+
+
+def _stored_log(client: Client, run: str, pod: int, opened: Open, results: str) -> bool:
+    """The log among the results; False when there is none, or the pod has printed nothing."""
+    name = f"pod-logs/{_of(pod)}.log"
+    with opened(name) as file:
+        with suppress(PeerLost):
+            for data in client.file(run, POD_LOG, pod):
+                file.write(data)
+        for data in _stored(f"{results}/{name}") if results and not file.tell() else ():
+            file.write(data)
+        return file.tell() > 0
 
 
 def _log(client: Client, run: RunInfo, pod: int, opened: Open, results: str) -> bool:

@@ -221,6 +221,24 @@ def test_the_log_of_a_lost_pod_is_what_was_stored(
     assert files_in(got) == {**RESULTS, **logs(0, 1), **stored}
 
 
+def test_an_older_run_whose_output_pods_have_dropped(going_on: FakeRun, tmp_path: Path, call_command: Call) -> None:
+    run = over(going_on)
+    for pod in run.pods:
+        run.frames[pod] = []
+        run.broken[pod] = Refused(66, f"no run named 'nccl-7' on pod {pod}")
+        run.files[pod, "pod.log"] = b"kept of %d\n" % pod if pod < 2 else b""  # the others had printed nothing
+    code, _, err = call_command("get", "-o", str(tmp_path / "got"))
+    assert code == 0
+    assert err.splitlines() == [
+        "a4-agent: pods no longer keep what nccl-7 printed: its logs are those among its results",
+        f"a4-agent: nccl-7: result.json, report.html and 2 logs in {tmp_path / 'got'}",
+    ]
+    assert files_in(tmp_path / "got") == {
+        **RESULTS,
+        **{f"pod-logs/{NAMES[pod]}.log": b"kept of %d\n" % pod for pod in (0, 1)},
+    }
+
+
 NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 """Python cuts off what it compiles where a file may not be so large, and every later start fails by that."""
 
