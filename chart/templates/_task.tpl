@@ -46,10 +46,13 @@ script
 {{- $problems := list -}}
 {{- $content := include "a4.script" .content -}}
 {{- $first := splitList "\n" $content | first | trim -}}
+{{- $python := "^(?:import [A-Za-z_][\\w.]*(?:, *[A-Za-z_][\\w.]*)*(?: as \\w+)?[ \t]*(?:#|\n|$)|from [A-Za-z_][\\w.]* import |\"{3})" -}}
 {{- if regexMatch "^[^ \t\n]+\\.(sh|bash|py)$" (trim $content) -}}
   {{- $problems = append $problems (printf "%s is the path %s and not a script: write --set-file %s=%s" .key (trim $content) .key (trim $content)) -}}
 {{- else if and (hasPrefix "#!" $first) (not (regexMatch "(^|/|[ \t])(ba|da|)sh([ \t]|$)" $first)) -}}
   {{- $problems = append $problems (printf "%s starts with %s, and scripts are run by bash: call your program from a script of bash" .key $first) -}}
+{{- else if and (not (hasPrefix "#!" $first)) (regexMatch $python (include "a4.bareScript" $content)) -}}
+  {{- $problems = append $problems (printf "%s is Python, and scripts are run by bash: call your program from a script of bash" .key) -}}
 {{- end -}}
 {{- $problems = concat $problems (include "a4.textProblems" (dict "key" .key "content" $content) | fromJson).problems | default list -}}
 {{- dict "problems" $problems | toJson -}}

@@ -234,6 +234,8 @@ def test_a_script_has_the_ends_of_lines_that_bash_takes(run: Run) -> None:
 SHELLS = ("/bin/bash", "/bin/sh -e", "/usr/bin/env bash", " /usr/bin/bash", "/bin/dash", "/usr/bin/env -S bash -x")
 OTHERS = ("/usr/bin/env python3", "/usr/bin/python", "/usr/bin/perl -w", "/bin/zsh", "/bin/tcsh")
 PROBLEMS = '(include "a4.scriptProblems" (dict "key" "KEY" "content" .) | fromJson).problems'
+PYTHONS = ("import os\nimport torch\n", "# mine\n\nfrom torch import nn\n", "import os, torch\n", "import torch as t\n")
+NO_PYTHONS = ("python3 - <<END\nimport os\nEND\n", "import -window root a.png\n", "#!/bin/sh\nimport a\n", "from=1\n")
 PATHS = ("train.sh", "./train.sh", "/home/me/train.bash", "examples/train.py")
 
 
@@ -243,6 +245,8 @@ def test_only_scripts_of_a_shell_and_commands_run(engines: Engines, run: Run, tm
         "bash train.sh": [],
         **{f"#!{program}\necho\n": [] for program in SHELLS},
         **{f"#!{program}\nprint(1)\n": [f"KEY starts with #!{program}, {words}"] for program in OTHERS},
+        **{text: [f"KEY is Python, {words}"] for text in (*PYTHONS, '"""Train."""\nimport os\n')},
+        **{text: [] for text in NO_PYTHONS},
         **{path: [f"KEY is the path {path} and not a script: write --set-file KEY={path}"] for path in PATHS},
     }
     made = made_of_each(engines, CHART, tmp_path / "problems", PROBLEMS, [*wanted])
