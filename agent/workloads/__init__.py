@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from agent.catalogue import WORKLOADS
+from agent.decide.words import did_you_mean
 from agent.errors import UsageError
 from agent.workloads.showing import Showing
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 def find_workload(name: str) -> Workload:
     """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
     if name not in WORKLOADS:
-        raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")
+        what = f"this a4-agent has no workload {name!r}{did_you_mean(name, WORKLOADS)}"
+        raise UsageError(what, "do all pods run the same release?")
     room = import_module(WORKLOADS[name].room or f"agent.workloads.{name.replace('-', '_')}")
     named = [thing for thing in vars(room).values() if isinstance(thing, type) and getattr(thing, "name", "") == name]
     if len(named) != 1:
