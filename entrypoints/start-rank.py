@@ -24,7 +24,7 @@ def main() -> None:
     except OSError:
         sys.exit(f"rank {rank} does not wait here: it was started already, or its run has not come to it or is over")
     if not os.isatty(0):
-        print(f"rank {rank} gets no terminal, and breakpoint() needs one: kubectl exec -it", file=sys.stderr)
+        print(f"rank {rank} gets no terminal, and breakpoint() needs one: kubectl exec needs -it", file=sys.stderr)
 
     def pass_on(number: int, _: object) -> None:
         try:

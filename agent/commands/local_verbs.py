@@ -254,7 +254,7 @@ def _status(args: argparse.Namespace) -> int:
         print(f"  {pods_text(alike)}: exit code {code}")
     for times, alike in grouped({pod.index: pod.replaced for pod in pods if pod.replaced}).items():
         print(f"  {pods_text(alike)}: replaced {'once' if times == 1 else f'{times} times'}")
-    sys.stdout.write(_of_agent(cluster))
+    sys.stdout.write(_of_agent(cluster, ended=pods[0].state == "ended"))
     return 0
 
 
@@ -285,15 +285,16 @@ def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
-def _of_agent(cluster: LocalCluster) -> str:
+def _of_agent(cluster: LocalCluster, *, ended: bool) -> str:
     """What the agent of pod 0 last wrote of itself, which is there when the pod has ended, too."""
     directory = RunDir(run_directory(cluster.spec, 0))
     files = cluster.read_bytes(0, [directory.state, directory.plan])
     state, plan = files[directory.state], files[directory.plan]
     if state is None:
         return "pod 0 has no agent yet\n"
-    known = Plan.from_json(json.loads(plan)) if plan else None
-    return describe(from_json(PodState, json.loads(state)), known, 0.0, time.time())
+    known, last = Plan.from_json(json.loads(plan)) if plan else None, from_json(PodState, json.loads(state))
+    killed = "what the agent of pod 0 wrote before it was killed:\n" if ended and last.phase != "ended" else ""
+    return killed + describe(last, known, 0.0, time.time())
 
 
 ACTS = {

@@ -304,9 +304,12 @@ def test_up_leaves_a_cluster_behind_until_down() -> None:
         assert again.returncode == 2 and "runs already" in again.stderr
         assert local("exec", "1", "--name", name, "--", "printenv", "SLEEP_INFINITY").stdout == "true\n"
         until_asleep(name)
+        LocalCluster.attach(name).kill_pod(0)
+        LocalCluster.attach(name).wait(timeout=DEADLINE, indices=[0])
+        assert "what the agent of pod 0 wrote before it was killed:" in local("status", "--name", name).stdout
     finally:
         down = local("down", "--name", name)
-    assert down.stdout.splitlines() == ["pod 0: exit code 143", "pod 1: exit code 143"], down.stderr
+    assert down.stdout.splitlines() == ["pod 0: exit code 137", "pod 1: exit code 143"], down.stderr
     assert name not in running_clusters()
 
 
