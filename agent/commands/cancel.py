@@ -7,6 +7,7 @@ import socket
 
 from agent.client import Client
 from agent.commands.answers import run_answer, write
+from agent.commands.following import reasons
 from agent.commands.options import add_which_run
 from agent.decide.words import count_text
 from agent.output import say
@@ -36,10 +37,13 @@ def run(args: argparse.Namespace) -> int:
             if args.json:
                 write(run_answer(found, client.wait(found.id)))
             return 0
-        client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
+        asked = f"a4-agent cancel on {socket.gethostname()}"
+        client.cancel(found.id, hurry=args.hurry, why=asked)
         say(f"ending {found.title} on {count_text(len(found.pods), 'pod')}")
         ended = client.wait(found.id)
-    say(f"{found.title} ended with exit code {ended.end.code}: {ended.end.what}")
+    # What was seen before its end: of a run that was silent, who held it up.
+    seen = [line for line in reasons(ended.end.why) if line != asked]
+    say("\n  ".join([f"{found.title} ended with exit code {ended.end.code}: {ended.end.what}", *seen]))
     if args.json:
         write(run_answer(found, ended))
     return 0

@@ -236,11 +236,15 @@ def tell_end(run: RunInfo, ended: RunEnd, unseen: int = 0) -> None:
             say(f"{run.title} is done{results}", GOOD)
         return
     where = f" ({end.where})" if end.where else ""
-    reasons = [line for line in end.why.splitlines() if line.strip()]
-    reasons = at_most(reasons, MOST_REASONS, "… {} more lines: a4-agent status")
     more = f" ({count_text(unseen, 'more line')} of errors)" if unseen else ""
-    lines = [f"{run.title} ended with exit code {end.code}: {end.what}{where}", *reasons]
+    lines = [f"{run.title} ended with exit code {end.code}: {end.what}{where}", *reasons(end.why)]
     say("\n  ".join([*lines, f"logs: a4-agent logs {run.called}{more}{results}"]), BAD)
+
+
+def reasons(why: str) -> list[str]:
+    """The lines of why a run ended, as many as people read."""
+    found = [line for line in why.splitlines() if line.strip()]
+    return at_most(found, MOST_REASONS, "… {} more lines: a4-agent status")
 
 
 def _goes_on(run: str) -> str:

@@ -216,12 +216,13 @@ def test_cancel(words: tuple[str, ...], hurry: bool, agent: FakeAgent, type_comm
     agent.until(lambda: bool(agent.asked("cancel")))
     request = agent.asked("cancel")[0]
     assert (request["run"], request["hurry"]) == (run.id, hurry)
-    run.end(130, "ended")
+    run.end(130, "ended", why=f"{request['why']}\nrank 2 has not entered all_reduce #4")
     code, out, err = typed.end()
     assert (code, out) == (0, "")
     assert err.splitlines() == [
         f"a4-agent: ending {run.id} on 1 pod",
         f"a4-agent: {run.id} ended with exit code 130: ended",
+        "  rank 2 has not entered all_reduce #4",
     ]
 
 
