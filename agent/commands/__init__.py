@@ -273,7 +273,8 @@ class Parser(argparse.ArgumentParser):
             options = [name[2:] for one in self.actions for name in one.option_strings if name.startswith("--")]
             if self.takes_rest:  # it may be an option of the workload: --steps is not a slip for --hosts
                 options = [name for name in options if name[0] == found[1][0]]
-            meant = did_you_mean(found[1], options).replace(" mean ", " mean --")
+            begun = next((name for name in options if len(found[1]) > 2 and name.startswith(found[1])), "")
+            meant = did_you_mean(begun or found[1], options).replace(" mean ", " mean --")
         if self.takes_command:
             return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
         return f"{meant}\n  {self.takes_rest.format(self.prog)}" if self.takes_rest else meant

@@ -253,6 +253,7 @@ def test_torchruns_own_options_are_passed_on(agent: FakeAgent, call_command: Cal
         ("mpirun -x RANK=1 ./a.out", "ranks do not get RANK from a shell"),
         ("mpirun -o ./a.out", "unrecognized arguments: -o"),
         ("torchrun --max-restart 3 train.py", "did you mean --max-restarts?"),
+        ("torchrun --nproc 2 train.py", "did you mean --nproc-per-node?"),
         ("run mpirun -x A=1 ./a.out", "mpirun is a verb, not a workload: a4-agent mpirun"),
         ("run script argument", "arguments of the workload go after `--`"),
         ("run --odd script", "arguments of the workload go after `--`"),
