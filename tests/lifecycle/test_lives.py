@@ -17,7 +17,7 @@ from tests.fake.world import FakeWorld, all_are, first_run
 from tests.laws import examples
 from tests.lifecycle.test_health import DOWN
 from tests.lifecycle.test_results import REPORT, result
-from tests.lifecycle.test_submitted import printed
+from tests.lifecycle.test_submitted import ends, printed, sleeping
 
 LIVES = {"A4_LIVES": "2"}
 RANK_KILLED = Life(status=-SIGKILL, seconds=3.0)
@@ -403,3 +403,13 @@ def test_no_two_lives_at_once_and_the_job_ends_well(losses: list[Loss], seed: in
         loss.apply(world)
     world.until(lambda: world.pod(0).code is not None, 5000)
     assert world.pod(0).code == 0, f"{losses}\n{world.dump()}"
+
+
+def test_lives_push_no_run_out_of_those_that_are_kept() -> None:
+    world = sleeping(2, LIVES)
+    runs = []
+    for _ in range(12):
+        runs.append(world.submit(1, "script"))
+        ends(world, 1, runs[-1])
+    for index in range(2):
+        assert sum("ok" in world.ask(1, "read", run=run, pod=index) for run in runs) >= 10

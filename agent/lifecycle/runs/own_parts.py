@@ -29,7 +29,8 @@ from agent.workloads import find_workload
 MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
-"""Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
+"""Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those. Lives
+of runs are counted by themselves, and as many of them stay: they push no run out."""
 AGENT_CHARACTERS = 8
 BETWEEN_SECONDS = 0.3
 """Between two answers to who reads the output of a run of which nothing runs here at present."""
@@ -161,8 +162,10 @@ class Parts:
         # What is not stored yet is still read from the spool in that directory.
         needed = self._parts.keys() | self._pod.run_logs.unstored()
         old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in needed]
+        lives = [name for name in old if run_of(name) != name]
         beside = [name for name in old if name.startswith("exec-")]
-        for names, kept in ((beside, KEPT_BESIDE), ([name for name in old if name not in beside], KEPT_RUNS)):
+        runs = [name for name in old if name not in {*lives, *beside}]
+        for names, kept in ((lives, KEPT_RUNS), (beside, KEPT_BESIDE), (runs, KEPT_RUNS)):
             for name in names[: max(0, len(names) - kept + 1)]:
                 self._machine.remove_dir(self._pod.dir.run(name))
 
