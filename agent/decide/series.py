@@ -76,7 +76,8 @@ def continued(earlier: Mapping[int, PodSeries], later: Mapping[int, PodSeries]) 
     before = {_writer(pod, line): line for pod, series in earlier.items() for line in series.lines}
     found = {}
     for pod, series in later.items():
-        lines = tuple(_joined(before.pop(_writer(pod, line), line), line) for line in series.lines)
+        most = _most_points(_room(len({*earlier, *later})), len(series.lines))
+        lines = tuple(_joined(before.pop(_writer(pod, line), line), line, most) for line in series.lines)
         found[pod] = series._replace(lines=lines)
     for pod, series in earlier.items():
         gone = tuple(line for line in series.lines if _writer(pod, line) in before)
@@ -96,7 +97,17 @@ def _writer(pod: int, line: SeriesLine) -> tuple[str, int | None, int | None]:
     return line.name, line.rank, pod if line.rank is None else None
 
 
-def _joined(before: SeriesLine, line: SeriesLine) -> SeriesLine:
+def _room(pods: int) -> int:
+    """Points that each of so many pods may tell."""
+    return min(MOST_OF_POD, MOST_OF_RUN // pods)
+
+
+def _most_points(room: int, lines: int) -> int:
+    """Points of each line of a pod."""
+    return max(LEAST_POINTS, min(MOST_POINTS, room // max(1, lines)))
+
+
+def _joined(before: SeriesLine, line: SeriesLine, most: int) -> SeriesLine:
     if before is line:
         return line
     begin = line.points[0][0] if line.points else MOST_STEP
@@ -106,7 +117,7 @@ def _joined(before: SeriesLine, line: SeriesLine) -> SeriesLine:
         records=before.records + line.records,
         nans=before.nans + line.nans,
         nan_at=nan_at,
-        points=tuple(thinned(points, max(LEAST_POINTS, len(before.points), len(line.points)))),
+        points=tuple(thinned(points, most)),
     )
 
 
@@ -158,7 +169,7 @@ class SeriesReader:
         self._names: set[str] = set()
         self._unread = self._left_out = 0
         self._quote = ""
-        self._room = min(MOST_OF_POD, MOST_OF_RUN // pods)
+        self._room = _room(pods)
 
     def take(self, data: bytes) -> None:
         """The next piece of the file."""
@@ -193,7 +204,7 @@ class SeriesReader:
 
     def told(self) -> PodSeries:
         """What is known so far."""
-        most = max(LEAST_POINTS, min(MOST_POINTS, self._room // max(1, len(self._lines))))
+        most = _most_points(self._room, len(self._lines))
         lines = tuple(kept.told(*key, most) for key, kept in self._lines.items())
         return PodSeries(lines, self._unread, self._quote, self._left_out, self.offset >= MOST_FILE)
 

@@ -151,6 +151,15 @@ def test_what_a_run_wrote_in_an_earlier_life_counts_up_to_where_it_began_anew(
     assert [one for one in found[0].lines if one.rank is None] == [one for one in earlier.lines if one.rank is None]
 
 
+def test_a_curve_over_several_lives_has_as_many_points_as_one() -> None:
+    lives = [read(b"".join(line("loss", step, 1.0) for step in steps)) for steps in (range(1, 19), range(19, 31))]
+    (found,) = series.continued({0: lives[0]}, {0: lives[1]})[0].lines
+    assert [step for step, _ in found.points] == [*range(1, 31)]
+    long = [read(b"".join(line("loss", step, 1.0) for step in steps)) for steps in (range(900), range(900, 1800))]
+    (found,) = series.continued({0: long[0]}, {0: long[1]})[0].lines
+    assert series.MOST_POINTS / 2 <= len(found.points) <= series.MOST_POINTS
+
+
 @pytest.mark.parametrize(("letter", "pods", "steps"), [("é", 1, 100), ("x", 2000, 20)])
 def test_the_most_that_a_pod_can_write_fits_into_a_message(letter: str, pods: int, steps: int) -> None:
     ranks = series.MOST_LINES // series.MOST_NAMES
