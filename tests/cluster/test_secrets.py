@@ -249,6 +249,7 @@ def test_no_secret_comes_with_the_evidence_of_a_run_that_hangs_or_with_its_argum
         )
     assert command_lines.seen == ["orted", "tell.py hang"]
     found = trial.cluster.exec(0, ["bash", "-c", f"cat {RESULTS}/runs/*/evidence/*.txt"]).stdout
-    assert found.count("plain JOB ***") == 2  # from both streams of one rank
+    # Once or twice: the last lines of a rank may be of one stream alone, as they are kept in the order of reading.
+    assert "plain JOB ***" in found
     assert found.count("tell.py hang ***\n") >= 2
     expect_nothing_left(trial)
