@@ -52,7 +52,8 @@ class FakeMachine:
         self.keepers: list[FakeKeeperProcess] = []
         self.guards: list[FakeGuard] = []
         self._desk: Callable[[api.Channel], None] | None = None
-        self.directories = {*DIRECTORIES, *pod.directories}
+        self.directories = dict.fromkeys([*DIRECTORIES, *sorted(pod.directories)])
+        """In the order in which they were made, as `list_dir` gives them."""
         self.emitted: dict[int, bytes] = {1: b"", 2: b""}
         self.sshd: FakeSshd | None = None
         self.crashed = ""
@@ -281,7 +282,7 @@ class FakeMachine:
 
     def make_cgroup(self, path: str) -> bool:
         if os.path.dirname(path) in self.directories:
-            self.directories.add(path)
+            self.directories[path] = None
         return path in self.directories
 
     def tell(self, marks: api.RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
@@ -308,7 +309,7 @@ class FakeMachine:
             if child.launch.env.get("A4_RUN") == marks.run:
                 left += child.life.leftovers + (not child.over)
                 child.over = True
-        self.directories.discard(marks.cgroup)
+        self.directories.pop(marks.cgroup, None)
         self.post(SWEEP_SECONDS, lambda: done(left, self.pod.unkillable))
 
     def port_holder(self, address: str, port: int) -> str:
@@ -358,7 +359,7 @@ class FakeMachine:
         return sum(len(text) for name, text in self.files.items() if name.startswith(f"{path}/"))
 
     def remove_dir(self, path: str) -> None:
-        self.directories = {name for name in self.directories if not f"{name}/".startswith(f"{path}/")}
+        self.directories = dict.fromkeys(name for name in self.directories if not f"{name}/".startswith(f"{path}/"))
         self.files = {name: text for name, text in self.files.items() if not name.startswith(f"{path}/")}
         self.spools = {name: spool for name, spool in self.spools.items() if not name.startswith(f"{path}/")}
 
@@ -388,7 +389,7 @@ class FakeMachine:
         if path not in self.directories:
             self._may_fail(f"{path}/", parent=False)
         while path not in self.directories:
-            self.directories.add(path)
+            self.directories[path] = None
             path = os.path.dirname(path)
 
     def make_private_dir(self, path: str) -> None:
