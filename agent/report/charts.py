@@ -173,7 +173,8 @@ def _across(axes: Axes, low: float, high: float, scale: Scale) -> None:
         axes.set_xlim(2 ** (first - room), 2 ** (last + room))
         axes.set_xticks(*zip(*size_ticks(first, last), strict=True))
         return
-    room = max(0.5, (high - low) * 0.03)
+    # One point alone has whole numbers beside it: in a narrower axis matplotlib writes 0.6 and 1.4.
+    room = max(0.5, (high - low) * 0.03) if low < high else 1.0
     axes.set_xlim(low - room, high + room)
     if scale.kind == "moments":
         axes.set_xticks(*zip(*moment_ticks(low, high), strict=True))

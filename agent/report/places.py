@@ -96,8 +96,9 @@ def _depth(result: Result) -> int:
 def _heading(place: Sequence[str], levels: Sequence[str], rank: int, pods: Sequence[Pod], slots: int) -> str:
     """Where a group of pods stands, the nearest level first, and which ranks it has."""
     where = ", ".join(f"{level} {part}" for level, part in reversed(list(zip(levels, place, strict=False))))
-    last = (rank + len(pods)) * slots - 1
-    return f"{where or 'place unknown'} · {count_text(len(pods), 'pod')}, ranks {rank * slots}–{last}"
+    first, last = rank * slots, (rank + len(pods)) * slots - 1
+    which = f"ranks {first}–{last}" if first < last else f"rank {first}"
+    return f"{where or 'place unknown'} · {count_text(len(pods), 'pod')}, {which}"
 
 
 def ranks(node_rank: int, slots: int) -> str:

@@ -222,7 +222,7 @@ def test_a_place_that_is_shorter_than_others() -> None:
     found = page(result("none", pods, slots=1)).order[1]
     assert [group.heading for group in found.groups] == [
         "block b, cluster c · 2 pods, ranks 0–1",
-        "place unknown · 1 pod, ranks 2–2",
+        "place unknown · 1 pod, rank 2",
     ]
     assert [row[-2:] for row in texts(found)] == [["s", "h"], ["–", "–"], ["–", "–"]]
 
