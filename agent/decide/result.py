@@ -352,8 +352,8 @@ class Result(NamedTuple):
         ]
 
     def numbers(self, table: str, column: str) -> list[float]:
-        """The cells of a column that are finite numbers. Of a table or column that the result does not have there are none,
-        so a check such as `all(…)` has to see first whether there are some."""
+        """The cells of a column that are finite numbers. Of a table or column that the result does not have there are
+        none, so a check such as `all(…)` has to see first whether there are some."""
         return [one for cell in self.cells(table, column) if (one := finite(cell)) is not None]
 
 
