@@ -108,7 +108,7 @@ def test_a_lost_pod(cluster: FakeCluster, client: agent.Client) -> None:
         ended(client)
     assert error.value.code == 75
     assert ended(client, exclude=("1",)).end.code == 0
-    with pytest.raises(agent.UsageError, match="there is no pod 2"):
+    with pytest.raises(agent.UsageError, match="pod 2 is unknown"):
         cluster.lose_pod(2)
 
 

@@ -142,8 +142,7 @@ def _fetch(client: Client, run: RunInfo, ended: RunEnd | None, opened: Open) -> 
     dropped = {pod for pod in run.pods if run.over and _is_dropped(client, run.id, pod)}
     if dropped:
         say(f"pods no longer keep what {run.title} printed: its logs are those among its results")
-    logs = sum(_stored_log(client, run.id, pod, opened, stored) for pod in run.pods if pod in dropped)
-    logs += sum(_log(client, run, pod, opened, stored) for pod in run.pods if pod not in dropped)
+    logs = sum((_stored_log if pod in dropped else _log)(client, run, pod, opened, stored) for pod in run.pods)
     got += [count_text(logs, "log")] if logs else []
     if ended and ended.end.code == Exit.TIME_LIMIT:
         pods = [pod for pod in run.pods if pod not in ended.lost]
@@ -203,36 +202,33 @@ def _is_dropped(client: Client, run: str, pod: int) -> bool:
     return False
 
 
-def _stored_log(client: Client, run: str, pod: int, opened: Open, results: str) -> bool:
-    """The log among the results; False when there is none, or the pod has printed nothing."""
-    name = f"pod-logs/{_of(pod)}.log"
-    with opened(name) as file:
-        with suppress(PeerLost):
-            for data in client.file(run, POD_LOG, pod):
-                file.write(data)
-        for data in _stored(f"{results}/{name}") if results and not file.tell() else ():
-            file.write(data)
-        return file.tell() > 0
+def _stored_log(client: Client, run: RunInfo, pod: int, opened: Open, results: str) -> bool:
+    """As `_log`, of a pod that has dropped what it printed."""
+    with opened(f"pod-logs/{_of(pod)}.log") as file:
+        return bool(_copy_stored(client, run, pod, results, file))
 
 
 def _log(client: Client, run: RunInfo, pod: int, opened: Open, results: str) -> bool:
     """False when there is none. `results`: the run's directory that may have that of a lost pod; empty for none."""
-    name = f"pod-logs/{_of(pod)}.log"
-    with opened(name) as file:
+    with opened(f"pod-logs/{_of(pod)}.log") as file:
         sink = _Unchanged(file)
         client.catch_up(run._replace(outputs=(pod,)), sink)
-        if sink.noted and run.over and not file.tell():
-            with suppress(PeerLost):
-                for data in client.file(run.id, POD_LOG, pod):
-                    file.write(data)
-            if file.tell():
-                say(f"the log of pod {pod} is the one among its results")
-        if sink.noted and results and not file.tell():
-            for data in _stored(f"{results}/{name}"):
-                file.write(data)
-            if file.tell():
-                say(f"the log of pod {pod} is what {results} has of it")
+        if sink.noted and not file.tell() and (which := _copy_stored(client, run, pod, results, file)):
+            say(f"the log of pod {pod} is {which}")
         return file.tell() > 0
+
+
+def _copy_stored(client: Client, run: RunInfo, pod: int, results: str, file: BinaryIO) -> str:
+    """Copy the log of a pod that is stored. Returns which one it is; empty when there is none."""
+    if run.over:
+        with suppress(PeerLost):
+            for data in client.file(run.id, POD_LOG, pod):
+                file.write(data)
+        if file.tell():
+            return "the one among its results"
+    for data in _stored(f"{results}/pod-logs/{_of(pod)}.log") if results else ():
+        file.write(data)
+    return f"what {results} has of it" if file.tell() else ""
 
 
 def _stored(path: str) -> Iterator[bytes]:

@@ -230,11 +230,12 @@ class FakeCluster:
             self._loop.when_still(still.set)
 
         self._loop.post(lose)
-        still.wait(PATIENCE)
+        if not still.wait(PATIENCE):
+            raise SystemFault(f"the cluster has stopped after a bug:\n{self.log}")
 
     def _check_pods(self, indices: Iterable[int]) -> None:
         if unknown := set(indices) - set(range(self._pods)):
-            raise UsageError(f"there is no pod {min(unknown)}", f"this cluster has pods 0-{self._pods - 1}")
+            raise UsageError(f"pod {min(unknown)} is unknown", f"this cluster has pods 0-{self._pods - 1}")
 
     def _say(self, called: str, outcome: Outcome) -> None:
         self._outcomes[called] = [*self._outcomes.get(called, ()), outcome]

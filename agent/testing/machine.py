@@ -44,7 +44,7 @@ class FakeProcess:
     def __init__(self, machine: FakeMachine, pid: int, run: str, ended: Callable[[int], None]) -> None:
         self.pid = pid
         self.run = run
-        """Of which run it is; empty: of none."""
+        """The id of its run; empty: it belongs to none."""
         self.over = False
         self.ending: Callable[[int], None] = lambda status: None
         """Does what its program would have done by its end."""

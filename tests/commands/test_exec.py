@@ -93,6 +93,7 @@ def test_ctrl_c_shows_what_has_come(agent: FakeAgent, type_command: Type) -> Non
     typed = type_command("exec", "x")
     agent.until(lambda: bool(agent.asked("wait")))
     agent.runs[0].say(2, b"half\n")
+    agent.runs[0].say(2, b"the agent's own\n", stream=3)
     typed.signal(signal.SIGINT)
     agent.until(lambda: bool(agent.asked("cancel")))
     agent.runs[0].end(130, "exec-0 was ended", origin="agent", codes=dict.fromkeys(range(4), 143))
