@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -78,6 +79,9 @@ def _picture(block: re.Match[str]) -> str:
     """A diagram as SVG, in the color of the text. Mermaid would be a script from another host."""
     arrows = re.sub(r"(\S+) --> (\S+)", r'"\1" -> "\2"', block[1].partition("\n")[2])
     graph = f'digraph {{ bgcolor=none node [shape=box fontname="sans-serif" fontsize=12]\n{arrows}}}'
-    drawn = subprocess.run(["dot", "-Tsvg"], input=graph, capture_output=True, text=True, check=True).stdout
+    try:
+        drawn = subprocess.run(["dot", "-Tsvg"], input=graph, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        raise PluginError("dot, which draws the diagrams, is missing: make docs installs it (graphviz)") from None
     drawn = drawn.replace('"black"', '"currentColor"').replace("<text", '<text fill="currentColor"')
     return f"<div>{drawn[drawn.index('<svg') :]}</div>\n"

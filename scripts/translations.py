@@ -107,16 +107,17 @@ def renewed(found: Iterable[Pair], lines: Iterable[int]) -> list[str]:
 def main() -> str:
     parser = argparse.ArgumentParser()
     parser.add_argument("--unchanged", nargs="+", default=[], metavar="FILE:LINE")
-    unchanged, record, left = parser.parse_args().unchanged, json.loads(PATH.read_text()), []
+    unchanged, record, left = set(parser.parse_args().unchanged), json.loads(PATH.read_text()), []
     for page, original in PAGES.items():
         texts = (ROOT / original).read_text(), (ROOT / page).read_text()
         found = list(pairs(*texts, record.get(page, [])))
         lines = taken(page, found, unchanged)
+        unchanged -= {f"{page}:{line}" for line in lines}
         record[page] = renewed(found, lines)
         print("".join(f"recorded {page}:{line}\n" for line in lines), end="")
         left += [problem(page, pair) for pair in pairs(*texts, record[page]) if pair.state != "current"]
     PATH.write_text(json.dumps(record, indent=1) + "\n")
-    return "\n".join(left)
+    return "\n".join([*left, *(f"{one}: no block to be recorded begins there" for one in sorted(unchanged))])
 
 
 if __name__ == "__main__":
